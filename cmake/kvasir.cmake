@@ -1,0 +1,48 @@
+# Compiler flags and the two functions every folder uses.
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+if(KVASIR_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()
+
+add_library(kvasir_flags INTERFACE)
+# -ffp-contract=off: a fused multiply-add is always written, never inferred (docs/numerics.md).
+target_compile_options(kvasir_flags INTERFACE
+  -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -ffp-contract=off -fno-math-errno
+  -fstack-protector-strong)
+target_include_directories(kvasir_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_link_libraries(kvasir_flags INTERFACE Threads::Threads)
+if(KVASIR_SANITIZE)
+  target_compile_options(kvasir_flags INTERFACE
+    -fsanitize=${KVASIR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(kvasir_flags INTERFACE -fsanitize=${KVASIR_SANITIZE})
+endif()
+
+# kvasir_library(NAME DEPS ...): a static library of the folder's *.cc, except its *_test.cc.
+# EXTRA adds sources of subfolders.
+function(kvasir_library name)
+  cmake_parse_arguments(ARG "" "" "DEPS;EXTRA" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${ARG_EXTRA})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  add_library(kvasir_${name} STATIC ${sources})
+  target_link_libraries(kvasir_${name} PUBLIC kvasir_flags ${ARG_DEPS})
+endfunction()
+
+# kvasir_tests(NAME DEPS ...): one test program of the folder's *_test.cc, run through ctest.
+function(kvasir_tests name)
+  if(NOT KVASIR_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "DEPS;EXTRA" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cc ${ARG_EXTRA})
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(kvasir_${name}_test ${sources})
+  target_link_libraries(kvasir_${name}_test PRIVATE kvasir_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(kvasir_${name}_test PRIVATE KVASIR_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  gtest_discover_tests(kvasir_${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES LABELS unit)
+endfunction()

@@ -1,0 +1,99 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/dtype.h"
+#include "base/philox.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+
+namespace kvasir {
+namespace {
+
+// Known answers of the Random123 distribution (kat_vectors, philox4x32 10).
+TEST(Philox, MatchesPublishedKnownAnswers) {
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const uint32_t f = 0xffffffff;
+  EXPECT_EQ(philox4x32({f, f, f, f}, {f, f}),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Philox, OpenUnitNeverReachesItsEnds) {
+  EXPECT_GT(open_unit(0), 0.0f);
+  EXPECT_LT(open_unit(0xffffffff), 1.0f);
+}
+
+TEST(ThreadPool, BarriersOrderWritesAcrossThreads) {
+  ThreadPool pool(3);
+  std::vector<int> cells(3, 0);
+  std::atomic<int> errors{0};
+  pool.run([&](Worker& w) {
+    for (int round = 1; round <= 2000; ++round) {
+      cells[w.index()] = round;
+      w.barrier();
+      for (int c : cells)
+        if (c != round)
+          ++errors;
+      w.barrier();
+    }
+  });
+  EXPECT_EQ(errors.load(), 0);
+}
+
+TEST(ThreadPool, RunsEveryWorkerOncePerRegion) {
+  ThreadPool pool(4);
+  for (int i = 0; i < 500; ++i) {
+    std::atomic<uint32_t> mask{0};
+    pool.run([&](Worker& w) { mask |= 1u << w.index(); });
+    ASSERT_EQ(mask.load(), 0b1111u);
+  }
+}
+
+TEST(ThreadPool, SharesCoverEverythingOnceInWholeGrains) {
+  ThreadPool pool(3);
+  for (uint64_t items : {0u, 1u, 15u, 16u, 100u, 576u}) {
+    std::vector<std::atomic<int>> hits(items);
+    pool.run([&](Worker& w) {
+      auto [begin, end] = w.share(items, 16);
+      for (uint64_t i = begin; i < end; ++i)
+        ++hits[i];
+    });
+    for (auto& h : hits)
+      EXPECT_EQ(h.load(), 1);
+  }
+}
+
+TEST(DType, KnowsItsBlocks) {
+  EXPECT_EQ(dtype_bytes(DType::kQ4_K, 512), 288u);
+  EXPECT_EQ(find_dtype(4), nullptr);
+}
+
+Result<int> half(int x) {
+  if (x % 2 != 0)
+    return invalid_argument("odd");
+  return x / 2;
+}
+
+Result<int> quarter(int x) {
+  KVASIR_ASSIGN_OR_RETURN(int h, half(x));
+  return half(h);
+}
+
+TEST(Result, CarriesValueOrReason) {
+  EXPECT_EQ(quarter(8).value(), 2);
+  EXPECT_EQ(quarter(6).status().message(), "odd");
+}
+
+TEST(AlignedBuffer, MovesItsMemory) {
+  AlignedBuffer a(4096);
+  a.as<float>()[0] = 1.0f;
+  AlignedBuffer b = std::move(a);
+  EXPECT_EQ(b.as<float>()[0], 1.0f);
+  EXPECT_EQ(a.data(), nullptr);
+}
+
+}  // namespace
+}  // namespace kvasir

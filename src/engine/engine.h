@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "engine/request.h"
+#include "engine/stats.h"
+#include "models/causal_lm.h"
+#include "tokenizer/tokenizer.h"
+
+namespace kvasir {
+
+struct EngineConfig {
+  uint32_t max_model_len = 0;          // tokens per sequence, prompt and output together
+  uint32_t max_num_seqs = 64;          // running at once
+  uint32_t max_num_batched_tokens = 256;  // rows per step (the token budget)
+  uint32_t max_queued_requests = 256;  // waiting; one more is refused
+  uint32_t block_size = 32;            // tokens per KV block, a multiple of 16
+  uint64_t kv_bytes = 0;               // size of the pool; rounded down to whole blocks
+  bool enable_prefix_caching = true;
+  bool check_invariants = false;       // after every step instead of only when idle
+};
+
+// The engine: one thread that owns sequences, blocks and the scheduler, and runs the step loop. All public functions
+// are thread-safe and never wait for a step.
+class Engine {
+ public:
+  // `model`, `tokenizer` and the model's pool outlive the engine. Errors: a pool too small for one block per group.
+  static Result<std::unique_ptr<Engine>> start(const EngineConfig& config, CausalLm& model, const Tokenizer& tokenizer,
+                                               const KernelTable& kernels);
+  virtual ~Engine() = default;  // cancels everything and joins the thread
+
+  // Queues a request. Errors: kInvalidArgument when it can never fit (message with both numbers), kResourceExhausted
+  // when the queue is full, kUnavailable when draining. Events go to `sink` until each choice has finished.
+  virtual Result<RequestId> submit(Request request, TokenSink sink) = 0;
+
+  // Stops a request: its blocks are free within one step. No event follows except kCancelled for unfinished choices.
+  // Unknown or finished ids are ignored.
+  virtual void cancel(RequestId id) = 0;
+
+  // Refuses new requests from now on; drained() tells when the last running one is done.
+  virtual void drain() = 0;
+  virtual bool drained() const = 0;
+
+  // A snapshot of counters, at most one step old; never waits.
+  virtual EngineStats stats() const = 0;
+
+  virtual const EngineConfig& config() const = 0;
+  virtual uint64_t kv_token_capacity() const = 0;  // tokens the pool holds
+};
+
+}  // namespace kvasir

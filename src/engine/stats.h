@@ -1,0 +1,35 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace kvasir {
+
+// A histogram with fixed upper bounds (seconds or tokens); counts has one more cell than bounds, the last for +Inf.
+struct HistogramSnapshot {
+  std::vector<double> bounds;
+  std::vector<uint64_t> counts;
+  double sum = 0;
+};
+
+// What the engine has done since it started, and what it holds now.
+struct EngineStats {
+  // Gauges.
+  uint32_t running = 0, waiting = 0;
+  uint32_t blocks_total = 0, blocks_used = 0, blocks_cached = 0, blocks_free = 0;
+  double kv_waste = 0;  // share of the used blocks' slots that hold no token (last blocks)
+  // Counters.
+  uint64_t steps = 0;
+  uint64_t prompt_tokens = 0, generation_tokens = 0;
+  uint64_t computed_tokens = 0;  // rows run through the model
+  uint64_t prefix_queries = 0, prefix_hits = 0;  // tokens asked of and served by the prefix cache
+  uint64_t preemptions = 0;
+  uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
+  double step_seconds = 0;  // time inside steps
+  // Latencies, in seconds, by vLLM's definitions.
+  HistogramSnapshot time_to_first_token, inter_token, end_to_end, queue_time, prefill_time, decode_time;
+  HistogramSnapshot request_prompt_tokens, request_generation_tokens, iteration_tokens;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "kernels/matrix.h"
+
+namespace kvasir {
+
+// Instruction sets, worst first. Each is a complete KernelTable whose results equal the scalar one's to the bit.
+enum class Isa : uint8_t { kScalar, kAvx2, kAvx512Vnni };
+
+std::string_view isa_name(Isa isa);                   // "scalar", "avx2", "avx512-vnni"
+Result<Isa> parse_isa(std::string_view name);         // error lists the names
+bool isa_supported(Isa isa);                          // by this processor and operating system
+Isa best_isa();
+
+// What the linear kernel does with its results.
+enum class LinearOutput : uint8_t {
+  kStore,  // out[m][n] = x . w[n]
+  kAdd,    // out[m][n] += x . w[n]   (residual; one float addition after the whole reduction)
+};
+
+// One weight product: out[m][n] (+)= dot(x[m], w[n]) (+ bias[n]) for m < rows and every n of panels [begin, end).
+// Quantised formats read `x`; F32, F16 and BF16 weights read `xf`. The caller fills both where it cannot know.
+struct LinearArgs {
+  const PackedMatrix* w = nullptr;
+  const QuantRows* x = nullptr;
+  const float* xf = nullptr;  // [rows][k]
+  uint32_t rows = 0;
+  uint32_t panel_begin = 0, panel_end = 0;
+  float* out = nullptr;  // [rows][ldo]; columns panel_begin*16 .. min(panel_end*16, n)
+  size_t ldo = 0;
+  const float* bias = nullptr;  // [n] or null; added once after the reduction
+  LinearOutput mode = LinearOutput::kStore;
+  std::byte* scratch = nullptr;  // per thread, kLinearScratchBytes, 64-byte aligned
+};
+inline constexpr size_t kLinearScratchBytes = size_t{1} << 20;
+
+// Geometry of one layer's KV in the pool, in elements of f16. For a token slot t of block b and KV head h:
+//   K[b][h][t/16][dim][t%16]  (tiles of 16 tokens, transposed: scores need no horizontal sum)
+//   V[b][h][t][dim]
+struct KvPlanes {
+  uint16_t* base = nullptr;     // of this layer in block 0
+  size_t block_stride = 0;      // elements from a block to the next, for this layer
+  uint32_t block_size = 0;      // tokens per block, a multiple of 16
+  uint32_t kv_heads = 0;
+  uint32_t head_dim = 0;        // of K and of V
+  size_t v_offset = 0;          // elements from a layer's K plane to its V plane
+};
+
+// Attention of some query rows of one sequence and one KV head over its whole visible context. Rows are (token, query
+// head of the group) pairs; all rows of a call share the block table. Online softmax over chunks of kAttnChunk
+// positions counted from 0, partial results of each kAttnSplit positions merged in ascending order (docs/numerics.md,
+// rule 4). Visible to position p: max(0, p - window + 1) .. p (window 0: everything).
+inline constexpr uint32_t kAttnChunk = 64;
+inline constexpr uint32_t kAttnSplit = 1024;
+inline constexpr uint32_t kAttnMaxRows = 96;
+struct AttentionArgs {
+  KvPlanes kv;
+  uint32_t kv_head = 0;
+  const BlockId* blocks = nullptr;    // block table: position p lives in blocks[p / block_size]
+  uint32_t rows = 0;                  // <= kAttnMaxRows
+  const float* const* q = nullptr;    // [rows] -> head_dim floats, after RoPE
+  float* const* out = nullptr;        // [rows] -> head_dim floats
+  const int32_t* positions = nullptr;  // [rows], not descending
+  uint32_t window = 0;
+  float scale = 1.0f;                 // applied to q before the product
+  float softcap = 0.0f;               // 0: none; else s = cap * tanh(s / cap)
+  std::byte* scratch = nullptr;       // per thread, kAttnScratchBytes, 64-byte aligned
+};
+inline constexpr size_t kAttnScratchBytes = size_t{1} << 20;
+
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+enum class RopeKind : uint8_t {
+  kNorm,  // rotates pairs (2i, 2i+1)
+  kNeox,  // rotates pairs (i, i + n_rot/2)
+};
+
+// All arithmetic of the engine, for one instruction set. Every function is thread-safe and allocates nothing; shapes
+// are in the comments; buffers are 64-byte aligned unless said otherwise.
+struct KernelTable {
+  Isa isa;
+
+  // x[rows][ldx], k values each (k a multiple of 32) -> rows first_row.. of out.
+  void (*quantize_rows)(const float* x, size_t ldx, uint32_t rows, uint32_t k, const QuantRows& out,
+                        uint32_t first_row);
+  void (*linear)(const LinearArgs& args);
+
+  // y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; the sum of squares in sixteen strided partial sums and one fixed tree.
+  // y may be x.
+  void (*rms_norm)(const float* x, const float* w, uint32_t n, float eps, float* y);
+
+  // y[i] = act(gate[i]) * up[i]
+  void (*gated_act)(Activation act, const float* gate, const float* up, uint32_t n, float* y);
+
+  // Rotates the first n_rot of a head's values in place; cos and sin hold n_rot/2 factors.
+  void (*rope)(RopeKind kind, float* head, uint32_t n_rot, const float* cos, const float* sin);
+
+  // y[i] += x[i];  y[i] *= s
+  void (*add)(const float* x, uint32_t n, float* y);
+  void (*scale)(float s, uint32_t n, float* y);
+
+  // Writes one token's K and V of one KV head (head_dim floats each) into its slot, rounding to f16.
+  void (*store_kv)(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k, const float* v);
+  void (*attention)(const AttentionArgs& args);
+
+  // Over one row of n logits: the largest value's index (ties to the lowest; NaN never wins); and log(sum(exp(x -
+  // max))) + max in a fixed order.
+  uint32_t (*argmax)(const float* x, uint32_t n);
+  float (*log_sum_exp)(const float* x, uint32_t n);
+};
+
+// The table of an instruction set. kScalar defines the bits. An unsupported set is a program fault: ask
+// isa_supported first.
+const KernelTable& kernel_table(Isa isa);
+
+// Which kernel a format's linear layers use under an ISA, for `kvasir inspect`: "avx512-vnni" or "scalar".
+std::string_view linear_kernel_name(Isa isa, DType type);
+
+// --- packing (kernels/pack.cc) ---
+
+// Whether linear() can run this format with K inputs (quantised formats need K to be a multiple of their block).
+bool can_pack(DType type, uint32_t k);
+size_t packed_panel_bytes(DType type, uint32_t k);
+// Packs panels [begin, end) of a GGUF matrix {k, n} into dst (panel `begin` at dst + begin * panel_bytes).
+void pack_panels(DType type, const std::byte* src, uint32_t n, uint32_t k, uint32_t begin, uint32_t end,
+                 std::byte* dst);
+// Column `n` of a packed matrix as k floats: the exact GGUF values. For embedding look-ups in a tied output head.
+void unpack_column(const PackedMatrix& m, uint32_t column, float* dst);
+
+}  // namespace kvasir

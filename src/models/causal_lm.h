@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "gguf/gguf_file.h"
+#include "kernels/table.h"
+#include "kvcache/kv_layout.h"
+#include "kvcache/kv_store.h"
+#include "models/forward_batch.h"
+#include "models/model_config.h"
+
+namespace kvasir {
+
+// A decoder-only transformer: configuration, packed weights, and the one forward pass.
+class CausalLm {
+ public:
+  // Largest batch forward() will be given; scratch is sized from it once.
+  struct Limits {
+    uint32_t max_rows = 512;
+    uint32_t max_logit_rows = 256;
+  };
+  using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
+
+  // Packs the file's weights into memory of our own; `file` may be closed afterwards. Errors name the key or tensor.
+  static Result<std::unique_ptr<CausalLm>> load(const GgufFile& file, const KernelTable& kernels, ThreadPool& pool,
+                                                const Limits& limits, const Progress& progress = {});
+  virtual ~CausalLm() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual size_t weight_bytes() const = 0;
+
+  // Computes the batch: writes K and V of every row into `kv`, then logits [logit_rows][config().vocab_size].
+  // Allocates nothing. The batch must be within the limits, and every table entry that a row reads or writes present.
+  virtual void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) = 0;
+};
+
+}  // namespace kvasir
