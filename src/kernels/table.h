@@ -63,7 +63,9 @@ inline constexpr uint32_t kAttnMaxRows = 96;
 struct AttentionArgs {
   KvPlanes kv;
   uint32_t kv_head = 0;
-  const BlockId* blocks = nullptr;    // block table: position p lives in blocks[p / block_size]
+  // Block table: position p lives in blocks[p / block_size * block_stride].
+  const BlockId* blocks = nullptr;
+  uint32_t block_stride = 1;
   uint32_t rows = 0;                  // <= kAttnMaxRows
   const float* const* q = nullptr;    // [rows] -> head_dim floats, after RoPE
   float* const* out = nullptr;        // [rows] -> head_dim floats
@@ -113,6 +115,9 @@ struct KernelTable {
   // max))) + max in a fixed order.
   uint32_t (*argmax)(const float* x, uint32_t n);
   float (*log_sum_exp)(const float* x, uint32_t n);
+
+  // y[i] = cap * tanh(y[i] / cap)
+  void (*softcap)(float cap, uint32_t n, float* y);
 };
 
 // The table of an instruction set. kScalar defines the bits. An unsupported set is a program fault: ask

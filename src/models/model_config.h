@@ -13,11 +13,13 @@
 namespace kvasir {
 
 // What a model computes, as properties of its mathematics; read from GGUF metadata by the architecture's reader and
-// checked for consistency there.
+// checked there: every count is positive and bounded, heads divide as attention needs, widths are multiples of 32.
+// Optional parts (biases, q/k norms, norms after a branch, an own output head) are not flags: they exist when their
+// tensors do.
 struct ModelConfig {
   std::string architecture;  // general.architecture, for display only
   std::string name;          // general.name, for display only
-  uint32_t vocab_size = 0;
+  uint32_t vocab_size = 0;   // rows of the embedding, filled at load
   uint32_t hidden_dim = 0;
   uint32_t ffn_dim = 0;
   uint32_t layers = 0;
@@ -29,22 +31,24 @@ struct ModelConfig {
   float norm_eps = 1e-5f;
   float embedding_scale = 1.0f;
   float attention_scale = 0.0f;  // multiplies q.k
-  float final_softcap = 0.0f;    // 0: none
+  float final_softcap = 0.0f;    // logits = cap * tanh(logits / cap); 0: none
   Activation activation = Activation::kSilu;
 
   RopeKind rope_kind = RopeKind::kNorm;
   uint32_t rope_dim = 0;            // values rotated per head
-  float rope_base = 10000.0f;
-  float rope_linear_factor = 1.0f;  // positions are divided by it
-  float rope_base_local = 10000.0f;  // of sliding-window layers, always unscaled
-
-  // Per layer: 0 sees everything, else the window in positions. Sliding layers use rope_base_local when
-  // local_rope is set.
-  std::vector<uint32_t> windows;
+  double rope_base = 10000.0;
+  double rope_linear_factor = 1.0;  // positions are divided by it
+  double rope_base_local = 10000.0;  // of sliding-window layers when local_rope is set; never scaled
   bool local_rope = false;
 
-  std::vector<KvLayerSpec> kv_layers() const;
+  // Per layer: 0 sees everything, else the window in positions.
+  std::vector<uint32_t> windows;
+
   uint64_t parameter_count = 0;  // of all tensors, filled at load
+
+  uint32_t q_dim() const { return heads * head_dim; }
+  uint32_t kv_dim() const { return kv_heads * head_dim; }
+  std::vector<KvLayerSpec> kv_layers() const;
 };
 
 // One row of the list of architectures: GGUF's name and the function that reads its hyper-parameters.
@@ -53,8 +57,11 @@ struct ArchSpec {
   Result<ModelConfig> (*read_config)(const GgufMetadata& metadata);
 };
 
-// Every architecture we run, and the row of a name (error lists the names).
+// Every architecture we run, and the row of a name (kUnsupported lists the names we have).
 std::span<const ArchSpec> architectures();
 Result<const ArchSpec*> find_architecture(const std::string& name);
+
+// The configuration that a file's metadata describes. Errors name the key and the number.
+Result<ModelConfig> read_model_config(const GgufMetadata& metadata);
 
 }  // namespace kvasir

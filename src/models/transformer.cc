@@ -1,0 +1,327 @@
+#include "models/transformer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/quant_codec.h"
+
+namespace kvasir {
+namespace {
+
+std::vector<double> inverse_frequencies(uint32_t rope_dim, double base, double linear_factor, const float* factors) {
+  std::vector<double> out(rope_dim / 2);
+  for (uint32_t i = 0; i < out.size(); ++i)
+    out[i] = std::pow(base, -2.0 * i / rope_dim) / linear_factor / (factors != nullptr ? factors[i] : 1.0f);
+  return out;
+}
+
+// Columns [begin, end) of quantised rows, as rows of their own.
+QuantRows columns_of(const QuantRows& x, uint32_t begin) {
+  QuantRows part = x;
+  part.q += begin;
+  part.d += begin / kGroup;
+  part.ds += begin / kGroup;
+  part.nsum += begin / kGroup;
+  part.nsum16 += begin / (kGroup / 2);
+  return part;
+}
+
+}  // namespace
+
+Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelTable& kernels, ThreadPool& pool,
+                         const Limits& limits)
+    : config_(std::move(config)),
+      weights_(std::move(weights)),
+      kernels_(kernels),
+      pool_(pool),
+      limits_(limits),
+      buffers_(config_, limits, pool.size()),
+      next_item_(std::make_unique<std::atomic<uint32_t>[]>(config_.layers)) {
+  inv_freq_[0] =
+      inverse_frequencies(config_.rope_dim, config_.rope_base, config_.rope_linear_factor, weights_.rope_factors);
+  inv_freq_[1] = inverse_frequencies(config_.rope_dim, config_.rope_base_local, 1.0, nullptr);
+  items_.reserve(static_cast<size_t>(limits.max_rows) * config_.kv_heads);
+}
+
+void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) {
+  const Step step{batch, kv, logits, static_cast<uint32_t>(batch.tokens.size())};
+  CHECK(step.rows <= limits_.max_rows && batch.logit_rows.size() <= limits_.max_logit_rows);
+  CHECK(logits.size() >= batch.logit_rows.size() * config_.vocab_size);
+  plan_attention(batch);
+  pool_.run([&](Worker& worker) { run_worker(worker, step); });
+}
+
+void Transformer::plan_attention(const ForwardBatch& batch) {
+  items_.clear();
+  const uint32_t group = config_.heads / config_.kv_heads;
+  const uint32_t tile = std::max(1u, kAttnMaxRows / group);
+  for (uint32_t s = 0; s < batch.sequences.size(); ++s) {
+    const ForwardBatch::Sequence& seq = batch.sequences[s];
+    for (uint32_t r = 0; r < seq.rows; r += tile)
+      for (uint32_t h = 0; h < config_.kv_heads; ++h)
+        items_.push_back({s, seq.first_row + r, std::min(tile, seq.rows - r), h});
+  }
+  for (uint32_t l = 0; l < config_.layers; ++l)
+    next_item_[l].store(0, std::memory_order_relaxed);
+}
+
+void Transformer::run_worker(Worker& worker, const Step& step) {
+  StepBuffers& b = buffers_;
+  embed_rows(worker, step);
+  for (uint32_t l = 0; l < config_.layers; ++l) {
+    const LayerWeights& w = weights_.layers[l];
+    norm_rows(worker, step.rows, w.attn_norm);
+    const Product qkv[] = {{&w.q, w.q_bias, b.q, config_.q_dim()},
+                           {&w.k, w.k_bias, b.k, config_.kv_dim()},
+                           {&w.v, w.v_bias, b.v, config_.kv_dim()}};
+    products(worker, qkv, b.hidden_q, b.normed, step.rows);
+    worker.barrier();
+    qkv_rows(worker, step, l);
+    attend(worker, step, l);
+    branch_output(worker, {&w.o, w.o_bias, nullptr, config_.hidden_dim}, b.attn_q, b.attn, step.rows,
+                  w.post_attn_norm);
+    norm_rows(worker, step.rows, w.ffn_norm);
+    mlp(worker, w, step.rows);
+    branch_output(worker, {&w.down, nullptr, nullptr, config_.hidden_dim}, b.ffn_q, b.gate, step.rows,
+                  w.post_ffn_norm);
+  }
+  if (!step.batch.logit_rows.empty())
+    output_head(worker, step);
+}
+
+void Transformer::embed_rows(Worker& worker, const Step& step) {
+  const uint32_t d = config_.hidden_dim;
+  const auto [begin, end] = worker.share(step.rows);
+  for (uint64_t r = begin; r < end; ++r) {
+    float* x = buffers_.x + r * d;
+    const auto token = static_cast<uint32_t>(step.batch.tokens[r]);
+    DCHECK(token < config_.vocab_size);
+    if (weights_.tied)
+      unpack_column(weights_.head, token, x);
+    else
+      dequantize(weights_.embedding.type, weights_.embedding.data + token * weights_.embedding.row_bytes(), d, x);
+    if (config_.embedding_scale != 1.0f)
+      kernels_.scale(config_.embedding_scale, d, x);
+    rope_factors(static_cast<uint32_t>(r), step.batch.positions[r]);
+  }
+  // No barrier: the first norm reads the rows this worker wrote.
+}
+
+// cos and sin of a row's position, computed in double from the absolute position alone and rounded once.
+void Transformer::rope_factors(uint32_t row, int32_t position) {
+  const uint32_t half = config_.rope_dim / 2;
+  for (uint32_t base = 0; base < (config_.local_rope ? 2u : 1u); ++base) {
+    float* out = buffers_.rope + (static_cast<size_t>(base) * limits_.max_rows + row) * config_.rope_dim;
+    for (uint32_t i = 0; i < half; ++i) {
+      const double angle = position * inv_freq_[base][i];
+      out[i] = static_cast<float>(std::cos(angle));
+      out[half + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+// Norms this worker's rows of the residual stream and quantises them. Ends at a barrier.
+void Transformer::norm_rows(Worker& worker, uint32_t rows, const float* weight) {
+  const uint32_t d = config_.hidden_dim;
+  const auto [begin, end] = worker.share(rows);
+  for (uint64_t r = begin; r < end; ++r) {
+    float* y = buffers_.normed + r * d;
+    kernels_.rms_norm(buffers_.x + r * d, weight, d, config_.norm_eps, y);
+    kernels_.quantize_rows(y, d, 1, d, buffers_.hidden_q, static_cast<uint32_t>(r));
+  }
+  worker.barrier();
+}
+
+// Splits the panels of all matrices of a phase over the workers as if they were one matrix. No barrier.
+void Transformer::products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
+                           uint32_t rows) {
+  uint64_t total = 0;
+  for (const Product& p : list)
+    total += p.w->panels();
+  const auto [begin, end] = worker.share(total, 2);
+  uint64_t first = 0;
+  for (const Product& p : list) {
+    const uint64_t panels = p.w->panels();
+    const uint64_t lo = std::clamp(begin, first, first + panels) - first;
+    const uint64_t hi = std::clamp(end, first, first + panels) - first;
+    if (lo < hi)
+      kernels_.linear({.w = p.w,
+                       .x = &x,
+                       .xf = xf,
+                       .rows = rows,
+                       .panel_begin = static_cast<uint32_t>(lo),
+                       .panel_end = static_cast<uint32_t>(hi),
+                       .out = p.out,
+                       .ldo = p.ldo,
+                       .bias = p.bias,
+                       .mode = p.mode,
+                       .scratch = buffers_.scratch(worker.index())});
+    first += panels;
+  }
+}
+
+// Per row: q/k norms, RoPE, and K and V into their slots. Ends at a barrier, so that every row of the step sees them.
+void Transformer::qkv_rows(Worker& worker, const Step& step, uint32_t layer) {
+  const LayerWeights& w = weights_.layers[layer];
+  const KvLayout::Layer& place = step.kv.layout().layer(layer);
+  const uint32_t units = step.kv.layout().groups()[place.group].units;
+  const uint32_t block_size = step.kv.layout().block_size();
+  const KvPlanes kv = planes(step.kv, layer);
+  const uint32_t hd = config_.head_dim, half = config_.rope_dim / 2;
+  const bool local = config_.local_rope && config_.windows[layer] != 0;
+  const auto [begin, end] = worker.share(step.rows);
+  for (const ForwardBatch::Sequence& seq : step.batch.sequences) {
+    const uint64_t lo = std::max<uint64_t>(begin, seq.first_row);
+    const uint64_t hi = std::min<uint64_t>(end, seq.first_row + seq.rows);
+    for (uint64_t r = lo; r < hi; ++r) {
+      const float* cos = buffers_.rope + ((local ? limits_.max_rows : 0) + r) * config_.rope_dim;
+      float* q = buffers_.q + r * config_.q_dim();
+      float* k = buffers_.k + r * config_.kv_dim();
+      const float* v = buffers_.v + r * config_.kv_dim();
+      for (uint32_t h = 0; h < config_.heads; ++h) {
+        if (w.q_norm != nullptr)
+          kernels_.rms_norm(q + h * hd, w.q_norm, hd, config_.norm_eps, q + h * hd);
+        kernels_.rope(config_.rope_kind, q + h * hd, config_.rope_dim, cos, cos + half);
+      }
+      const auto position = static_cast<uint32_t>(step.batch.positions[r]);
+      const BlockId block = seq.tables[place.group][position / block_size * units + place.unit];
+      DCHECK(block != kNoBlock);
+      for (uint32_t h = 0; h < config_.kv_heads; ++h) {
+        if (w.k_norm != nullptr)
+          kernels_.rms_norm(k + h * hd, w.k_norm, hd, config_.norm_eps, k + h * hd);
+        kernels_.rope(config_.rope_kind, k + h * hd, config_.rope_dim, cos, cos + half);
+        kernels_.store_kv(kv, h, block, position % block_size, k + h * hd, v + h * hd);
+      }
+    }
+  }
+  worker.barrier();
+}
+
+// Items go to whichever worker is free: the order cannot touch a result. Ends at a barrier.
+void Transformer::attend(Worker& worker, const Step& step, uint32_t layer) {
+  std::byte* scratch = buffers_.scratch(worker.index());
+  for (;;) {
+    const uint32_t i = next_item_[layer].fetch_add(1, std::memory_order_relaxed);
+    if (i >= items_.size())
+      break;
+    attend_item(items_[i], step, layer, scratch);
+  }
+  worker.barrier();
+}
+
+void Transformer::attend_item(const AttentionItem& item, const Step& step, uint32_t layer, std::byte* scratch) {
+  const KvLayout::Layer& place = step.kv.layout().layer(layer);
+  const uint32_t group = config_.heads / config_.kv_heads, hd = config_.head_dim;
+  std::array<const float*, kAttnMaxRows> q;
+  std::array<float*, kAttnMaxRows> out;
+  std::array<int32_t, kAttnMaxRows> positions;
+  uint32_t n = 0;
+  for (uint32_t r = item.first_row; r < item.first_row + item.rows; ++r) {
+    for (uint32_t g = 0; g < group; ++g, ++n) {
+      const size_t offset = r * static_cast<size_t>(config_.q_dim()) + (item.kv_head * group + g) * hd;
+      q[n] = buffers_.q + offset;
+      out[n] = buffers_.attn + offset;
+      positions[n] = step.batch.positions[r];
+    }
+  }
+  kernels_.attention({.kv = planes(step.kv, layer),
+                      .kv_head = item.kv_head,
+                      .blocks = step.batch.sequences[item.sequence].tables[place.group] + place.unit,
+                      .block_stride = step.kv.layout().groups()[place.group].units,
+                      .rows = n,
+                      .q = q.data(),
+                      .out = out.data(),
+                      .positions = positions.data(),
+                      .window = config_.windows[layer],
+                      .scale = config_.attention_scale,
+                      .softcap = 0.0f,
+                      .scratch = scratch});
+  const uint32_t first_col = item.kv_head * group * hd;
+  kernels_.quantize_rows(buffers_.attn + item.first_row * static_cast<size_t>(config_.q_dim()) + first_col,
+                         config_.q_dim(), item.rows, group * hd, columns_of(buffers_.attn_q, first_col),
+                         item.first_row);
+}
+
+// Adds a branch to the residual stream, through its own norm where the model has one. Ends at a barrier.
+void Transformer::branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf,
+                                uint32_t rows, const float* post_norm) {
+  Product p = product;
+  p.out = post_norm != nullptr ? buffers_.normed : buffers_.x;
+  p.mode = post_norm != nullptr ? LinearOutput::kStore : LinearOutput::kAdd;
+  products(worker, {&p, 1}, x, xf, rows);
+  worker.barrier();
+  if (post_norm == nullptr)
+    return;
+  const uint32_t d = config_.hidden_dim;
+  const auto [begin, end] = worker.share(rows);
+  for (uint64_t r = begin; r < end; ++r) {
+    float* y = buffers_.normed + r * d;
+    kernels_.rms_norm(y, post_norm, d, config_.norm_eps, y);
+    kernels_.add(y, d, buffers_.x + r * d);
+  }
+  // The next norm of these rows runs on the same worker.
+}
+
+// act(gate) * up, quantised; a worker activates the very columns it computed. Ends at a barrier.
+void Transformer::mlp(Worker& worker, const LayerWeights& layer, uint32_t rows) {
+  const uint32_t f = config_.ffn_dim;
+  const auto [begin, end] = worker.share(layer.gate.panels(), 2);
+  if (begin < end) {
+    for (const auto& [w, out] : {std::pair{&layer.gate, buffers_.gate}, {&layer.up, buffers_.up}})
+      kernels_.linear({.w = w,
+                       .x = &buffers_.hidden_q,
+                       .xf = buffers_.normed,
+                       .rows = rows,
+                       .panel_begin = static_cast<uint32_t>(begin),
+                       .panel_end = static_cast<uint32_t>(end),
+                       .out = out,
+                       .ldo = f,
+                       .bias = nullptr,
+                       .mode = LinearOutput::kStore,
+                       .scratch = buffers_.scratch(worker.index())});
+    const auto first = static_cast<uint32_t>(begin * kPanelCols);
+    const uint32_t count = std::min(f, static_cast<uint32_t>(end * kPanelCols)) - first;
+    for (uint32_t r = 0; r < rows; ++r) {
+      float* gate = buffers_.gate + r * static_cast<size_t>(f) + first;
+      kernels_.gated_act(config_.activation, gate, buffers_.up + r * static_cast<size_t>(f) + first, count, gate);
+    }
+    kernels_.quantize_rows(buffers_.gate + first, f, rows, count, columns_of(buffers_.ffn_q, first), 0);
+  }
+  worker.barrier();
+}
+
+void Transformer::output_head(Worker& worker, const Step& step) {
+  const uint32_t d = config_.hidden_dim;
+  const auto count = static_cast<uint32_t>(step.batch.logit_rows.size());
+  worker.barrier();  // rows of x move between workers here
+  const auto [begin, end] = worker.share(count);
+  for (uint64_t i = begin; i < end; ++i) {
+    float* y = buffers_.normed + i * d;
+    kernels_.rms_norm(buffers_.x + step.batch.logit_rows[i] * static_cast<size_t>(d), weights_.output_norm, d,
+                      config_.norm_eps, y);
+    kernels_.quantize_rows(y, d, 1, d, buffers_.hidden_q, static_cast<uint32_t>(i));
+  }
+  worker.barrier();
+  const Product head{&weights_.head, nullptr, step.logits.data(), config_.vocab_size};
+  products(worker, {&head, 1}, buffers_.hidden_q, buffers_.normed, count);
+  if (config_.final_softcap == 0.0f)
+    return;
+  worker.barrier();
+  const auto [lo, hi] = worker.share(count);
+  for (uint64_t i = lo; i < hi; ++i)
+    kernels_.softcap(config_.final_softcap, config_.vocab_size, step.logits.data() + i * config_.vocab_size);
+}
+
+KvPlanes Transformer::planes(const KvStore& kv, uint32_t layer) const {
+  const KvLayout& layout = kv.layout();
+  const KvLayout::Layer& place = layout.layer(layer);
+  return {.base = reinterpret_cast<uint16_t*>(kv.block(BlockId{0}) + place.offset_bytes),
+          .block_stride = layout.block_bytes() / sizeof(uint16_t),
+          .block_size = layout.block_size(),
+          .kv_heads = place.kv_heads,
+          .head_dim = place.head_dim,
+          .v_offset = static_cast<size_t>(layout.block_size()) * place.kv_heads * place.head_dim};
+}
+
+}  // namespace kvasir

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "models/causal_lm.h"
+#include "models/step_buffers.h"
+#include "models/weights.h"
+
+namespace kvasir {
+
+// The decoder of `llama`, `qwen2`, `gemma3` and their kin: pre-norm attention and gated MLP, driven by ModelConfig and
+// by which tensors exist. All threads run the whole pass together and meet at barriers; each phase splits rows,
+// output panels or (sequence, KV head, token tile) items, never a reduction, so thread count cannot touch a bit.
+class Transformer final : public CausalLm {
+ public:
+  Transformer(ModelConfig config, ModelWeights weights, const KernelTable& kernels, ThreadPool& pool,
+              const Limits& limits);
+
+  const ModelConfig& config() const override { return config_; }
+  size_t weight_bytes() const override { return weights_.memory.size(); }
+  void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) override;
+
+ private:
+  // One matrix of a phase: out[rows][ldo] (+)= x . w + bias.
+  struct Product {
+    const PackedMatrix* w;
+    const float* bias;
+    float* out;
+    size_t ldo;
+    LinearOutput mode = LinearOutput::kStore;
+  };
+  // Attention of some consecutive rows of one sequence under one KV head.
+  struct AttentionItem {
+    uint32_t sequence;
+    uint32_t first_row;
+    uint32_t rows;
+    uint32_t kv_head;
+  };
+  struct Step {
+    const ForwardBatch& batch;
+    KvStore& kv;
+    std::span<float> logits;
+    uint32_t rows;
+  };
+
+  void plan_attention(const ForwardBatch& batch);
+  void run_worker(Worker& worker, const Step& step);
+  void embed_rows(Worker& worker, const Step& step);
+  void rope_factors(uint32_t row, int32_t position);
+  void norm_rows(Worker& worker, uint32_t rows, const float* weight);
+  void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf, uint32_t rows);
+  void qkv_rows(Worker& worker, const Step& step, uint32_t layer);
+  void attend(Worker& worker, const Step& step, uint32_t layer);
+  void attend_item(const AttentionItem& item, const Step& step, uint32_t layer, std::byte* scratch);
+  void branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf, uint32_t rows,
+                     const float* post_norm);
+  void mlp(Worker& worker, const LayerWeights& layer, uint32_t rows);
+  void output_head(Worker& worker, const Step& step);
+  KvPlanes planes(const KvStore& kv, uint32_t layer) const;
+
+  ModelConfig config_;
+  ModelWeights weights_;
+  const KernelTable& kernels_;
+  ThreadPool& pool_;
+  Limits limits_;
+  StepBuffers buffers_;
+  std::vector<double> inv_freq_[2];  // global and local base
+  std::vector<AttentionItem> items_;
+  std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // one cursor per layer
+};
+
+}  // namespace kvasir
