@@ -13,19 +13,16 @@ constexpr size_t kHugePage = size_t{2} << 20;
 }  // namespace
 
 AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
-  if (bytes == 0)
-    return;
+  if (bytes == 0) return;
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED)
-    throw std::bad_alloc();
+  if (p == MAP_FAILED) throw std::bad_alloc();
   data_ = static_cast<std::byte*>(p);
   if (bytes >= kHugePage)
     (void)madvise(p, bytes, MADV_HUGEPAGE);  // a wish: the kernel may not have huge pages
 }
 
 AlignedBuffer::~AlignedBuffer() {
-  if (data_ != nullptr)
-    munmap(data_, size_);
+  if (data_ != nullptr) munmap(data_, size_);
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept

@@ -5,12 +5,13 @@
 
 namespace kvasir {
 
-// Page-aligned anonymous memory that asks for huge pages; move-only, zero until written. Used for weights, KV and
-// scratch, so that it never shares a page with the heap and can be given back whole.
+// Page-aligned anonymous memory that asks for huge pages; move-only, zero until written. Used for weights, KV
+// and scratch, so that it never shares a page with the heap and can be given back whole.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  // Throws std::bad_alloc where the kernel refuses; callers check sizes against the memory that is there first.
+  // Throws std::bad_alloc where the kernel refuses; callers check sizes against the memory that is there
+  // first.
   explicit AlignedBuffer(size_t bytes);
   ~AlignedBuffer();
   AlignedBuffer(AlignedBuffer&& other) noexcept;

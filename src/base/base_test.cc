@@ -35,8 +35,7 @@ TEST(ThreadPool, BarriersOrderWritesAcrossThreads) {
       cells[w.index()] = round;
       w.barrier();
       for (int c : cells)
-        if (c != round)
-          ++errors;
+        if (c != round) ++errors;
       w.barrier();
     }
   });
@@ -58,11 +57,9 @@ TEST(ThreadPool, SharesCoverEverythingOnceInWholeGrains) {
     std::vector<std::atomic<int>> hits(items);
     pool.run([&](Worker& w) {
       auto [begin, end] = w.share(items, 16);
-      for (uint64_t i = begin; i < end; ++i)
-        ++hits[i];
+      for (uint64_t i = begin; i < end; ++i) ++hits[i];
     });
-    for (auto& h : hits)
-      EXPECT_EQ(h.load(), 1);
+    for (auto& h : hits) EXPECT_EQ(h.load(), 1);
   }
 }
 
@@ -72,8 +69,7 @@ TEST(DType, KnowsItsBlocks) {
 }
 
 Result<int> half(int x) {
-  if (x % 2 != 0)
-    return invalid_argument("odd");
+  if (x % 2 != 0) return invalid_argument("odd");
   return x / 2;
 }
 

@@ -12,7 +12,9 @@ inline constexpr TokenId kNoToken = -1;
 // A KV block of the pool; index into the KvStore.
 enum class BlockId : uint32_t {};
 inline constexpr BlockId kNoBlock = BlockId{std::numeric_limits<uint32_t>::max()};
-constexpr uint32_t index_of(BlockId id) { return static_cast<uint32_t>(id); }
+constexpr uint32_t index_of(BlockId id) {
+  return static_cast<uint32_t>(id);
+}
 
 // One running generation; unique for the life of the engine.
 enum class SeqId : uint64_t {};

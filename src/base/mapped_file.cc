@@ -36,8 +36,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr)
-    munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -53,8 +52,7 @@ void MappedFile::release(std::span<const std::byte> part) const {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
-  if (begin < end)
-    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace kvasir

@@ -18,7 +18,8 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Tells the kernel that the pages of this part (of bytes()) are not needed any more; they are read again if touched.
+  // Tells the kernel that the pages of this part (of bytes()) are not needed any more; they are read again if
+  // touched.
   void release(std::span<const std::byte> part) const;
 
  private:

@@ -23,7 +23,8 @@ enum class ErrorCode {
   kInternal,           // our fault
 };
 
-// Outcome of an operation that can fail for reasons outside the program. Messages name the thing and the number.
+// Outcome of an operation that can fail for reasons outside the program. Messages name the thing and the
+// number.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -38,20 +39,37 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-inline Status invalid_argument(std::string m) { return {ErrorCode::kInvalidArgument, std::move(m)}; }
-inline Status not_found(std::string m) { return {ErrorCode::kNotFound, std::move(m)}; }
-inline Status unsupported(std::string m) { return {ErrorCode::kUnsupported, std::move(m)}; }
-inline Status resource_exhausted(std::string m) { return {ErrorCode::kResourceExhausted, std::move(m)}; }
-inline Status unavailable(std::string m) { return {ErrorCode::kUnavailable, std::move(m)}; }
-inline Status corrupt(std::string m) { return {ErrorCode::kCorrupt, std::move(m)}; }
-inline Status io_error(std::string m) { return {ErrorCode::kIo, std::move(m)}; }
-inline Status internal_error(std::string m) { return {ErrorCode::kInternal, std::move(m)}; }
+inline Status invalid_argument(std::string m) {
+  return {ErrorCode::kInvalidArgument, std::move(m)};
+}
+inline Status not_found(std::string m) {
+  return {ErrorCode::kNotFound, std::move(m)};
+}
+inline Status unsupported(std::string m) {
+  return {ErrorCode::kUnsupported, std::move(m)};
+}
+inline Status resource_exhausted(std::string m) {
+  return {ErrorCode::kResourceExhausted, std::move(m)};
+}
+inline Status unavailable(std::string m) {
+  return {ErrorCode::kUnavailable, std::move(m)};
+}
+inline Status corrupt(std::string m) {
+  return {ErrorCode::kCorrupt, std::move(m)};
+}
+inline Status io_error(std::string m) {
+  return {ErrorCode::kIo, std::move(m)};
+}
+inline Status internal_error(std::string m) {
+  return {ErrorCode::kInternal, std::move(m)};
+}
 
-// A T or the Status that says why there is none. value() of an error is a program fault, never reachable by input.
+// A T or the Status that says why there is none. value() of an error is a program fault, never reachable by
+// input.
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<1>, std::move(value)) {}  // NOLINT: implicit by design
+  Result(T value) : state_(std::in_place_index<1>, std::move(value)) {}        // NOLINT: implicit by design
   Result(Status status) : state_(std::in_place_index<0>, std::move(status)) {  // NOLINT: implicit by design
     CHECK(!std::get<0>(state_).ok());
   }
@@ -86,18 +104,16 @@ class [[nodiscard]] Result {
 }  // namespace kvasir
 
 // Leaves the enclosing function with the failing Status.
-#define KVASIR_RETURN_IF_ERROR(expr)                      \
-  do {                                                    \
-    if (::kvasir::Status status_ = (expr); !status_.ok()) \
-      return status_;                                     \
+#define KVASIR_RETURN_IF_ERROR(expr)                                      \
+  do {                                                                    \
+    if (::kvasir::Status status_ = (expr); !status_.ok()) return status_; \
   } while (false)
 
 #define KVASIR_CONCAT_INNER(a, b) a##b
 #define KVASIR_CONCAT(a, b) KVASIR_CONCAT_INNER(a, b)
 #define KVASIR_ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr) \
   auto tmp = (expr);                                 \
-  if (!tmp.ok())                                     \
-    return tmp.status();                             \
+  if (!tmp.ok()) return tmp.status();                \
   lhs = std::move(tmp).value()
 
 // KVASIR_ASSIGN_OR_RETURN(auto file, GgufFile::open(path));

@@ -8,8 +8,8 @@
 
 namespace kvasir {
 
-// Non-owning typed, shaped memory. shape[0] is the contiguous dimension (GGUF order): a weight of a linear layer
-// with K inputs and N outputs has shape {K, N, 1, 1}, row n holding the K weights of output n.
+// Non-owning typed, shaped memory. shape[0] is the contiguous dimension (GGUF order): a weight of a linear
+// layer with K inputs and N outputs has shape {K, N, 1, 1}, row n holding the K weights of output n.
 struct TensorView {
   DType type = DType::kF32;
   std::array<uint64_t, 4> shape = {1, 1, 1, 1};

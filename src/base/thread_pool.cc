@@ -26,8 +26,7 @@ void cpu_relax() {
 // Returns once value != old: spins, then sleeps (a futex on Linux).
 void wait_while_equal(std::atomic<uint32_t>& value, uint32_t old) {
   for (int i = 0; i < kSpins; ++i) {
-    if (value.load(std::memory_order_acquire) != old)
-      return;
+    if (value.load(std::memory_order_acquire) != old) return;
     cpu_relax();
   }
   value.wait(old, std::memory_order_acquire);
@@ -38,13 +37,11 @@ double cgroup_cpu_quota() {
   std::ifstream v2("/sys/fs/cgroup/cpu.max");
   std::string quota;
   double period = 0;
-  if (v2 >> quota >> period && quota != "max" && period > 0)
-    return std::atof(quota.c_str()) / period;
+  if (v2 >> quota >> period && quota != "max" && period > 0) return std::atof(quota.c_str()) / period;
   std::ifstream q1("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
   std::ifstream p1("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
   double quota_us = 0;
-  if (q1 >> quota_us && p1 >> period && quota_us > 0 && period > 0)
-    return quota_us / period;
+  if (q1 >> quota_us && p1 >> period && quota_us > 0 && period > 0) return quota_us / period;
   return 0;
 }
 
@@ -64,16 +61,14 @@ std::pair<uint64_t, uint64_t> Worker::share(uint64_t items, uint64_t grain) cons
 ThreadPool::ThreadPool(uint32_t threads) : size_(threads) {
   CHECK(threads >= 1);
   threads_.reserve(threads - 1);
-  for (uint32_t i = 1; i < threads; ++i)
-    threads_.emplace_back([this, i] { worker_main(i); });
+  for (uint32_t i = 1; i < threads; ++i) threads_.emplace_back([this, i] { worker_main(i); });
 }
 
 ThreadPool::~ThreadPool() {
   stop_.store(true, std::memory_order_relaxed);
   generation_.value.fetch_add(1, std::memory_order_release);
   generation_.value.notify_all();
-  for (std::thread& t : threads_)
-    t.join();
+  for (std::thread& t : threads_) t.join();
 }
 
 void ThreadPool::run(const std::function<void(Worker&)>& fn) {
@@ -96,20 +91,17 @@ void ThreadPool::worker_main(uint32_t index) {
   for (;;) {
     wait_while_equal(generation_.value, seen);
     seen = generation_.value.load(std::memory_order_acquire);
-    if (stop_.load(std::memory_order_relaxed))
-      return;
+    if (stop_.load(std::memory_order_relaxed)) return;
     Worker self(*this, index, size_);
     self.sense_ = sense_.value.load(std::memory_order_relaxed);
     (*fn_)(self);
-    if (running_.value.fetch_sub(1, std::memory_order_acq_rel) == 1)
-      running_.value.notify_all();
+    if (running_.value.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.value.notify_all();
   }
 }
 
 // Sense-reversing barrier (Mellor-Crummey and Scott, 1991): the last to arrive flips the sense.
 void ThreadPool::wait_at_barrier(uint32_t& sense) {
-  if (size_ == 1)
-    return;
+  if (size_ == 1) return;
   const uint32_t old = sense;
   sense = old + 1;
   if (arrived_.value.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
@@ -125,8 +117,7 @@ uint32_t usable_cpus() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   uint32_t cpus = std::max(1u, std::thread::hardware_concurrency());
-  if (sched_getaffinity(0, sizeof(mask), &mask) == 0)
-    cpus = static_cast<uint32_t>(CPU_COUNT(&mask));
+  if (sched_getaffinity(0, sizeof(mask), &mask) == 0) cpus = static_cast<uint32_t>(CPU_COUNT(&mask));
   if (const double quota = cgroup_cpu_quota(); quota > 0)
     cpus = std::min(cpus, static_cast<uint32_t>(std::ceil(quota)));
   return std::max(1u, cpus);

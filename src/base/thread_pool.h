@@ -22,8 +22,8 @@ class Worker {
   // Waits until every thread of the region has arrived; everything written before it is visible after it.
   void barrier();
 
-  // The half-open part [first, second) of `items` that belongs to this thread when they are dealt out contiguously,
-  // in multiples of `grain`.
+  // The half-open part [first, second) of `items` that belongs to this thread when they are dealt out
+  // contiguously, in multiples of `grain`.
   std::pair<uint64_t, uint64_t> share(uint64_t items, uint64_t grain = 1) const;
 
  private:
@@ -35,8 +35,9 @@ class Worker {
   uint32_t sense_ = 0;
 };
 
-// P threads that run one function together (SPMD). The calling thread is worker 0, so a pool of one starts no thread.
-// Waiting threads spin briefly, then sleep; when the machine is over-subscribed they yield. One region at a time.
+// P threads that run one function together (SPMD). The calling thread is worker 0, so a pool of one starts no
+// thread. Waiting threads spin briefly, then sleep; when the machine is over-subscribed they yield. One
+// region at a time.
 class ThreadPool {
  public:
   // threads >= 1. Threads inherit the caller's CPU affinity.
@@ -60,17 +61,17 @@ class ThreadPool {
   };
 
   uint32_t size_;
-  PaddedCounter arrived_;      // threads at the current barrier
-  PaddedCounter sense_;        // flips when a barrier opens
-  PaddedCounter generation_;   // counts regions; workers wait on it
-  PaddedCounter running_;      // workers still inside the region
+  PaddedCounter arrived_;     // threads at the current barrier
+  PaddedCounter sense_;       // flips when a barrier opens
+  PaddedCounter generation_;  // counts regions; workers wait on it
+  PaddedCounter running_;     // workers still inside the region
   std::atomic<bool> stop_{false};
   const std::function<void(Worker&)>* fn_ = nullptr;
   std::vector<std::thread> threads_;
 };
 
-// Number of CPUs this process may really use: the smaller of its affinity mask and its cgroup quota (rounded up), at
-// least 1.
+// Number of CPUs this process may really use: the smaller of its affinity mask and its cgroup quota (rounded
+// up), at least 1.
 uint32_t usable_cpus();
 
 }  // namespace kvasir

@@ -25,16 +25,19 @@ class CausalLm {
   };
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
-  // Packs the file's weights into memory of our own; `file` may be closed afterwards. Errors name the key or tensor.
-  static Result<std::unique_ptr<CausalLm>> load(const GgufFile& file, const KernelTable& kernels, ThreadPool& pool,
-                                                const Limits& limits, const Progress& progress = {});
+  // Packs the file's weights into memory of our own; `file` may be closed afterwards. Errors name the key or
+  // tensor.
+  static Result<std::unique_ptr<CausalLm>> load(const GgufFile& file, const KernelTable& kernels,
+                                                ThreadPool& pool, const Limits& limits,
+                                                const Progress& progress = {});
   virtual ~CausalLm() = default;
 
   virtual const ModelConfig& config() const = 0;
   virtual size_t weight_bytes() const = 0;
 
   // Computes the batch: writes K and V of every row into `kv`, then logits [logit_rows][config().vocab_size].
-  // Allocates nothing. The batch must be within the limits, and every table entry that a row reads or writes present.
+  // Allocates nothing. The batch must be within the limits, and every table entry that a row reads or writes
+  // present.
   virtual void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) = 0;
 };
 

@@ -7,18 +7,18 @@
 
 namespace kvasir {
 
-// The rows of one step: prompt chunks, single decodes and drafts of many sequences, flat. Each sequence's rows are
-// consecutive, their positions ascending by one.
+// The rows of one step: prompt chunks, single decodes and drafts of many sequences, flat. Each sequence's
+// rows are consecutive, their positions ascending by one.
 struct ForwardBatch {
   struct Sequence {
     uint32_t first_row = 0;
     uint32_t rows = 0;
-    // One block table per KV group: table entry e of a group with u units starts at tables[group][e * u]. Entries that
-    // left a window hold kNoBlock and are never read.
+    // One block table per KV group: table entry e of a group with u units starts at tables[group][e * u].
+    // Entries that left a window hold kNoBlock and are never read.
     std::span<const BlockId* const> tables;
   };
-  std::span<const TokenId> tokens;       // [rows]
-  std::span<const int32_t> positions;    // [rows]
+  std::span<const TokenId> tokens;     // [rows]
+  std::span<const int32_t> positions;  // [rows]
   std::span<const Sequence> sequences;
   std::span<const uint32_t> logit_rows;  // ascending row indices whose logits are wanted
 };

@@ -29,11 +29,11 @@ std::span<const ArchSpec> architectures() {
 Result<const ArchSpec*> find_architecture(const std::string& name) {
   std::string known;
   for (const ArchSpec& spec : kArchitectures) {
-    if (name == spec.name)
-      return &spec;
+    if (name == spec.name) return &spec;
     known += known.empty() ? spec.name : fmt::format(", {}", spec.name);
   }
-  return unsupported(fmt::format("general.architecture is '{}': not supported; supported are {}", name, known));
+  return unsupported(
+      fmt::format("general.architecture is '{}': not supported; supported are {}", name, known));
 }
 
 Result<ModelConfig> read_model_config(const GgufMetadata& metadata) {

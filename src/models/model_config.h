@@ -12,10 +12,10 @@
 
 namespace kvasir {
 
-// What a model computes, as properties of its mathematics; read from GGUF metadata by the architecture's reader and
-// checked there: every count is positive and bounded, heads divide as attention needs, widths are multiples of 32.
-// Optional parts (biases, q/k norms, norms after a branch, an own output head) are not flags: they exist when their
-// tensors do.
+// What a model computes, as properties of its mathematics; read from GGUF metadata by the architecture's
+// reader and checked there: every count is positive and bounded, heads divide as attention needs, widths are
+// multiples of 32. Optional parts (biases, q/k norms, norms after a branch, an own output head) are not
+// flags: they exist when their tensors do.
 struct ModelConfig {
   std::string architecture;  // general.architecture, for display only
   std::string name;          // general.name, for display only
@@ -35,9 +35,9 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
 
   RopeKind rope_kind = RopeKind::kNorm;
-  uint32_t rope_dim = 0;            // values rotated per head
+  uint32_t rope_dim = 0;  // values rotated per head
   double rope_base = 10000.0;
-  double rope_linear_factor = 1.0;  // positions are divided by it
+  double rope_linear_factor = 1.0;   // positions are divided by it
   double rope_base_local = 10000.0;  // of sliding-window layers when local_rope is set; never scaled
   bool local_rope = false;
 

@@ -30,8 +30,8 @@ class StepBuffers {
 
   std::byte* scratch(uint32_t thread) const { return scratch_ + thread * kScratchBytes; }
 
-  static constexpr size_t kScratchBytes = kLinearScratchBytes > kAttnScratchBytes ? kLinearScratchBytes
-                                                                                  : kAttnScratchBytes;
+  static constexpr size_t kScratchBytes =
+      kLinearScratchBytes > kAttnScratchBytes ? kLinearScratchBytes : kAttnScratchBytes;
 
  private:
   AlignedBuffer memory_;

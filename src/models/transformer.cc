@@ -9,7 +9,8 @@
 namespace kvasir {
 namespace {
 
-std::vector<double> inverse_frequencies(uint32_t rope_dim, double base, double linear_factor, const float* factors) {
+std::vector<double> inverse_frequencies(uint32_t rope_dim, double base, double linear_factor,
+                                        const float* factors) {
   std::vector<double> out(rope_dim / 2);
   for (uint32_t i = 0; i < out.size(); ++i)
     out[i] = std::pow(base, -2.0 * i / rope_dim) / linear_factor / (factors != nullptr ? factors[i] : 1.0f);
@@ -29,8 +30,8 @@ QuantRows columns_of(const QuantRows& x, uint32_t begin) {
 
 }  // namespace
 
-Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelTable& kernels, ThreadPool& pool,
-                         const Limits& limits)
+Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelTable& kernels,
+                         ThreadPool& pool, const Limits& limits)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       kernels_(kernels),
@@ -38,8 +39,8 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelT
       limits_(limits),
       buffers_(config_, limits, pool.size()),
       next_item_(std::make_unique<std::atomic<uint32_t>[]>(config_.layers)) {
-  inv_freq_[0] =
-      inverse_frequencies(config_.rope_dim, config_.rope_base, config_.rope_linear_factor, weights_.rope_factors);
+  inv_freq_[0] = inverse_frequencies(config_.rope_dim, config_.rope_base, config_.rope_linear_factor,
+                                     weights_.rope_factors);
   inv_freq_[1] = inverse_frequencies(config_.rope_dim, config_.rope_base_local, 1.0, nullptr);
   items_.reserve(static_cast<size_t>(limits.max_rows) * config_.kv_heads);
 }
@@ -62,8 +63,7 @@ void Transformer::plan_attention(const ForwardBatch& batch) {
       for (uint32_t h = 0; h < config_.kv_heads; ++h)
         items_.push_back({s, seq.first_row + r, std::min(tile, seq.rows - r), h});
   }
-  for (uint32_t l = 0; l < config_.layers; ++l)
-    next_item_[l].store(0, std::memory_order_relaxed);
+  for (uint32_t l = 0; l < config_.layers; ++l) next_item_[l].store(0, std::memory_order_relaxed);
 }
 
 void Transformer::run_worker(Worker& worker, const Step& step) {
@@ -86,8 +86,7 @@ void Transformer::run_worker(Worker& worker, const Step& step) {
     branch_output(worker, {&w.down, nullptr, nullptr, config_.hidden_dim}, b.ffn_q, b.gate, step.rows,
                   w.post_ffn_norm);
   }
-  if (!step.batch.logit_rows.empty())
-    output_head(worker, step);
+  if (!step.batch.logit_rows.empty()) output_head(worker, step);
 }
 
 void Transformer::embed_rows(Worker& worker, const Step& step) {
@@ -100,9 +99,9 @@ void Transformer::embed_rows(Worker& worker, const Step& step) {
     if (weights_.tied)
       unpack_column(weights_.head, token, x);
     else
-      dequantize(weights_.embedding.type, weights_.embedding.data + token * weights_.embedding.row_bytes(), d, x);
-    if (config_.embedding_scale != 1.0f)
-      kernels_.scale(config_.embedding_scale, d, x);
+      dequantize(weights_.embedding.type, weights_.embedding.data + token * weights_.embedding.row_bytes(), d,
+                 x);
+    if (config_.embedding_scale != 1.0f) kernels_.scale(config_.embedding_scale, d, x);
     rope_factors(static_cast<uint32_t>(r), step.batch.positions[r]);
   }
   // No barrier: the first norm reads the rows this worker wrote.
@@ -137,8 +136,7 @@ void Transformer::norm_rows(Worker& worker, uint32_t rows, const float* weight) 
 void Transformer::products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
                            uint32_t rows) {
   uint64_t total = 0;
-  for (const Product& p : list)
-    total += p.w->panels();
+  for (const Product& p : list) total += p.w->panels();
   const auto [begin, end] = worker.share(total, 2);
   uint64_t first = 0;
   for (const Product& p : list) {
@@ -161,7 +159,8 @@ void Transformer::products(Worker& worker, std::span<const Product> list, const 
   }
 }
 
-// Per row: q/k norms, RoPE, and K and V into their slots. Ends at a barrier, so that every row of the step sees them.
+// Per row: q/k norms, RoPE, and K and V into their slots. Ends at a barrier, so that every row of the step
+// sees them.
 void Transformer::qkv_rows(Worker& worker, const Step& step, uint32_t layer) {
   const LayerWeights& w = weights_.layers[layer];
   const KvLayout::Layer& place = step.kv.layout().layer(layer);
@@ -180,16 +179,14 @@ void Transformer::qkv_rows(Worker& worker, const Step& step, uint32_t layer) {
       float* k = buffers_.k + r * config_.kv_dim();
       const float* v = buffers_.v + r * config_.kv_dim();
       for (uint32_t h = 0; h < config_.heads; ++h) {
-        if (w.q_norm != nullptr)
-          kernels_.rms_norm(q + h * hd, w.q_norm, hd, config_.norm_eps, q + h * hd);
+        if (w.q_norm != nullptr) kernels_.rms_norm(q + h * hd, w.q_norm, hd, config_.norm_eps, q + h * hd);
         kernels_.rope(config_.rope_kind, q + h * hd, config_.rope_dim, cos, cos + half);
       }
       const auto position = static_cast<uint32_t>(step.batch.positions[r]);
       const BlockId block = seq.tables[place.group][position / block_size * units + place.unit];
       DCHECK(block != kNoBlock);
       for (uint32_t h = 0; h < config_.kv_heads; ++h) {
-        if (w.k_norm != nullptr)
-          kernels_.rms_norm(k + h * hd, w.k_norm, hd, config_.norm_eps, k + h * hd);
+        if (w.k_norm != nullptr) kernels_.rms_norm(k + h * hd, w.k_norm, hd, config_.norm_eps, k + h * hd);
         kernels_.rope(config_.rope_kind, k + h * hd, config_.rope_dim, cos, cos + half);
         kernels_.store_kv(kv, h, block, position % block_size, k + h * hd, v + h * hd);
       }
@@ -203,14 +200,14 @@ void Transformer::attend(Worker& worker, const Step& step, uint32_t layer) {
   std::byte* scratch = buffers_.scratch(worker.index());
   for (;;) {
     const uint32_t i = next_item_[layer].fetch_add(1, std::memory_order_relaxed);
-    if (i >= items_.size())
-      break;
+    if (i >= items_.size()) break;
     attend_item(items_[i], step, layer, scratch);
   }
   worker.barrier();
 }
 
-void Transformer::attend_item(const AttentionItem& item, const Step& step, uint32_t layer, std::byte* scratch) {
+void Transformer::attend_item(const AttentionItem& item, const Step& step, uint32_t layer,
+                              std::byte* scratch) {
   const KvLayout::Layer& place = step.kv.layout().layer(layer);
   const uint32_t group = config_.heads / config_.kv_heads, hd = config_.head_dim;
   std::array<const float*, kAttnMaxRows> q;
@@ -251,8 +248,7 @@ void Transformer::branch_output(Worker& worker, const Product& product, const Qu
   p.mode = post_norm != nullptr ? LinearOutput::kStore : LinearOutput::kAdd;
   products(worker, {&p, 1}, x, xf, rows);
   worker.barrier();
-  if (post_norm == nullptr)
-    return;
+  if (post_norm == nullptr) return;
   const uint32_t d = config_.hidden_dim;
   const auto [begin, end] = worker.share(rows);
   for (uint64_t r = begin; r < end; ++r) {
@@ -284,7 +280,8 @@ void Transformer::mlp(Worker& worker, const LayerWeights& layer, uint32_t rows) 
     const uint32_t count = std::min(f, static_cast<uint32_t>(end * kPanelCols)) - first;
     for (uint32_t r = 0; r < rows; ++r) {
       float* gate = buffers_.gate + r * static_cast<size_t>(f) + first;
-      kernels_.gated_act(config_.activation, gate, buffers_.up + r * static_cast<size_t>(f) + first, count, gate);
+      kernels_.gated_act(config_.activation, gate, buffers_.up + r * static_cast<size_t>(f) + first, count,
+                         gate);
     }
     kernels_.quantize_rows(buffers_.gate + first, f, rows, count, columns_of(buffers_.ffn_q, first), 0);
   }
@@ -305,8 +302,7 @@ void Transformer::output_head(Worker& worker, const Step& step) {
   worker.barrier();
   const Product head{&weights_.head, nullptr, step.logits.data(), config_.vocab_size};
   products(worker, {&head, 1}, buffers_.hidden_q, buffers_.normed, count);
-  if (config_.final_softcap == 0.0f)
-    return;
+  if (config_.final_softcap == 0.0f) return;
   worker.barrier();
   const auto [lo, hi] = worker.share(count);
   for (uint64_t i = lo; i < hi; ++i)

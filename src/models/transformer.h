@@ -10,9 +10,10 @@
 
 namespace kvasir {
 
-// The decoder of `llama`, `qwen2`, `gemma3` and their kin: pre-norm attention and gated MLP, driven by ModelConfig and
-// by which tensors exist. All threads run the whole pass together and meet at barriers; each phase splits rows,
-// output panels or (sequence, KV head, token tile) items, never a reduction, so thread count cannot touch a bit.
+// The decoder of `llama`, `qwen2`, `gemma3` and their kin: pre-norm attention and gated MLP, driven by
+// ModelConfig and by which tensors exist. All threads run the whole pass together and meet at barriers; each
+// phase splits rows, output panels or (sequence, KV head, token tile) items, never a reduction, so thread
+// count cannot touch a bit.
 class Transformer final : public CausalLm {
  public:
   Transformer(ModelConfig config, ModelWeights weights, const KernelTable& kernels, ThreadPool& pool,
@@ -50,12 +51,13 @@ class Transformer final : public CausalLm {
   void embed_rows(Worker& worker, const Step& step);
   void rope_factors(uint32_t row, int32_t position);
   void norm_rows(Worker& worker, uint32_t rows, const float* weight);
-  void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf, uint32_t rows);
+  void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
+                uint32_t rows);
   void qkv_rows(Worker& worker, const Step& step, uint32_t layer);
   void attend(Worker& worker, const Step& step, uint32_t layer);
   void attend_item(const AttentionItem& item, const Step& step, uint32_t layer, std::byte* scratch);
-  void branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf, uint32_t rows,
-                     const float* post_norm);
+  void branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf,
+                     uint32_t rows, const float* post_norm);
   void mlp(Worker& worker, const LayerWeights& layer, uint32_t rows);
   void output_head(Worker& worker, const Step& step);
   KvPlanes planes(const KvStore& kv, uint32_t layer) const;

@@ -27,8 +27,8 @@ struct Placement {
   size_t bytes;
 };
 
-// Walks the tensors a configuration calls for, twice: planning (sizes and checks) and then binding pointers. The walk
-// itself is bind_model() below, written once.
+// Walks the tensors a configuration calls for, twice: planning (sizes and checks) and then binding pointers.
+// The walk itself is bind_model() below, written once.
 class Binder {
  public:
   Binder(const GgufFile& file, const std::byte* base) : file_(file), base_(base) {}
@@ -36,8 +36,7 @@ class Binder {
   // A packed matrix of n outputs and k inputs.
   void matrix(const std::string& name, uint64_t n, uint64_t k, PackedMatrix& out, bool required = true) {
     const TensorInfo* t = find(name, required);
-    if (t == nullptr || !check_shape(*t, k, n))
-      return;
+    if (t == nullptr || !check_shape(*t, k, n)) return;
     if (!can_pack(t->view.type, static_cast<uint32_t>(k)))
       return fail(unsupported(fmt::format("tensor '{}': {} with {} inputs has no linear kernel", name,
                                           dtype_info(t->view.type).name, k)));
@@ -51,16 +50,14 @@ class Binder {
   // A vector of n floats; whatever its type in the file, it is kept as f32.
   void floats(const std::string& name, uint64_t n, const float*& out, bool required) {
     const TensorInfo* t = find(name, required);
-    if (t == nullptr || !check_shape(*t, n, 1))
-      return;
+    if (t == nullptr || !check_shape(*t, n, 1)) return;
     out = reinterpret_cast<const float*>(place(Placement::Kind::kFloats, *t, n * sizeof(float)));
   }
 
   // Rows kept in the file's own format.
   void raw_rows(const std::string& name, uint64_t k, TensorView& out) {
     const TensorInfo* t = find(name, true);
-    if (t == nullptr)
-      return;
+    if (t == nullptr) return;
     out = t->view;
     out.data = place(Placement::Kind::kRawRows, *t, t->view.bytes());
     (void)k;
@@ -68,16 +65,13 @@ class Binder {
 
   const TensorInfo* find(const std::string& name, bool required) {
     const TensorInfo* t = file_.find_tensor(name);
-    if (t == nullptr && required)
-      fail(not_found(fmt::format("tensor '{}' is missing", name)));
-    if (t != nullptr)
-      used_.insert(name);
+    if (t == nullptr && required) fail(not_found(fmt::format("tensor '{}' is missing", name)));
+    if (t != nullptr) used_.insert(name);
     return t;
   }
 
   void fail(Status status) {
-    if (status_.ok())
-      status_ = std::move(status);
+    if (status_.ok()) status_ = std::move(status);
   }
   Status status() const { return status_; }
   size_t total() const { return total_; }
@@ -87,10 +81,9 @@ class Binder {
  private:
   bool check_shape(const TensorInfo& t, uint64_t k, uint64_t n) {
     const auto& s = t.view.shape;
-    if (s[0] == k && s[1] == n && s[2] == 1 && s[3] == 1)
-      return true;
-    fail(corrupt(fmt::format("tensor '{}' has shape ({}, {}, {}, {}); the metadata calls for ({}, {})", t.name, s[0],
-                             s[1], s[2], s[3], k, n)));
+    if (s[0] == k && s[1] == n && s[2] == 1 && s[3] == 1) return true;
+    fail(corrupt(fmt::format("tensor '{}' has shape ({}, {}, {}, {}); the metadata calls for ({}, {})",
+                             t.name, s[0], s[1], s[2], s[3], k, n)));
     return false;
   }
 
@@ -132,12 +125,12 @@ void bind_layer(Binder& b, const ModelConfig& c, uint32_t index, LayerWeights& l
 
 void bind_model(Binder& b, ModelConfig& c, ModelWeights& w) {
   const TensorInfo* embedding = b.find("token_embd.weight", true);
-  if (embedding == nullptr)
-    return;
+  if (embedding == nullptr) return;
   const auto& shape = embedding->view.shape;
   if (shape[0] != c.hidden_dim || shape[1] == 0 || shape[1] > (1u << 24) || shape[2] * shape[3] != 1)
-    return b.fail(corrupt(fmt::format("tensor 'token_embd.weight' has shape ({}, {}, {}, {}); {}.embedding_length is {}",
-                                      shape[0], shape[1], shape[2], shape[3], c.architecture, c.hidden_dim)));
+    return b.fail(corrupt(
+        fmt::format("tensor 'token_embd.weight' has shape ({}, {}, {}, {}); {}.embedding_length is {}",
+                    shape[0], shape[1], shape[2], shape[3], c.architecture, c.hidden_dim)));
   c.vocab_size = static_cast<uint32_t>(shape[1]);
   b.matrix("output.weight", c.vocab_size, c.hidden_dim, w.head, false);
   w.tied = !w.head.present() && b.status().ok();
@@ -148,8 +141,7 @@ void bind_model(Binder& b, ModelConfig& c, ModelWeights& w) {
   b.floats("output_norm.weight", c.hidden_dim, w.output_norm, true);
   b.floats("rope_freqs.weight", c.rope_dim / 2, w.rope_factors, false);
   w.layers.assign(c.layers, {});
-  for (uint32_t l = 0; l < c.layers && b.status().ok(); ++l)
-    bind_layer(b, c, l, w.layers[l]);
+  for (uint32_t l = 0; l < c.layers && b.status().ok(); ++l) bind_layer(b, c, l, w.layers[l]);
 }
 
 // Plans the walk without memory: every check runs here, before anything is allocated.
@@ -165,9 +157,10 @@ Result<size_t> plan(const GgufFile& file, ModelConfig& config) {
   for (const TensorInfo& t : file.tensors()) {
     config.parameter_count += t.view.elements();
     if (!binder.used(t.name))
-      return unsupported(fmt::format("tensor '{}' is not one that architecture '{}' has here: refusing to leave part of "
-                                     "the model out",
-                                     t.name, config.architecture));
+      return unsupported(
+          fmt::format("tensor '{}' is not one that architecture '{}' has here: refusing to leave part of "
+                      "the model out",
+                      t.name, config.architecture));
   }
   return binder.total();
 }
@@ -208,7 +201,8 @@ Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, Thr
   try {
     weights.memory = AlignedBuffer(bytes);
   } catch (const std::bad_alloc&) {
-    return resource_exhausted(fmt::format("cannot allocate {} bytes for the weights of '{}'", bytes, file.path()));
+    return resource_exhausted(
+        fmt::format("cannot allocate {} bytes for the weights of '{}'", bytes, file.path()));
   }
   Binder binder(file, weights.memory.data());
   bind_model(binder, config, weights);
@@ -224,8 +218,7 @@ Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, Thr
     fill(p, weights.memory.data(), &shape, pool);
     file.release(*p.tensor);
     done += p.bytes;
-    if (progress)
-      progress(done, bytes);
+    if (progress) progress(done, bytes);
   }
   return weights;
 }

@@ -13,16 +13,17 @@
 
 namespace kvasir {
 
-// One decoder layer. Pointers to f32 vectors are null, and matrices not present(), where the file has no such tensor.
+// One decoder layer. Pointers to f32 vectors are null, and matrices not present(), where the file has no such
+// tensor.
 struct LayerWeights {
-  const float* attn_norm = nullptr;  // (hidden)
-  PackedMatrix q, k, v, o;           // (q_dim, hidden), (kv_dim, hidden) x2, (hidden, q_dim)
-  const float* q_bias = nullptr;     // (q_dim)
-  const float* k_bias = nullptr;     // (kv_dim)
-  const float* v_bias = nullptr;     // (kv_dim)
-  const float* o_bias = nullptr;     // (hidden)
-  const float* q_norm = nullptr;     // (head_dim), per head, before RoPE
-  const float* k_norm = nullptr;     // (head_dim)
+  const float* attn_norm = nullptr;       // (hidden)
+  PackedMatrix q, k, v, o;                // (q_dim, hidden), (kv_dim, hidden) x2, (hidden, q_dim)
+  const float* q_bias = nullptr;          // (q_dim)
+  const float* k_bias = nullptr;          // (kv_dim)
+  const float* v_bias = nullptr;          // (kv_dim)
+  const float* o_bias = nullptr;          // (hidden)
+  const float* q_norm = nullptr;          // (head_dim), per head, before RoPE
+  const float* k_norm = nullptr;          // (head_dim)
   const float* post_attn_norm = nullptr;  // (hidden), of the branch before the residual addition
   const float* ffn_norm = nullptr;        // (hidden)
   PackedMatrix gate, up, down;            // (ffn, hidden) x2, (hidden, ffn)
@@ -41,9 +42,10 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
 };
 
-// Packs every tensor of the file. Fills config.vocab_size and config.parameter_count. Shapes are checked against the
-// configuration and every tensor of the file must be one that is used: errors name the tensor and the numbers. Pages
-// of the file are released as they have been packed. progress(done, total) counts packed bytes.
+// Packs every tensor of the file. Fills config.vocab_size and config.parameter_count. Shapes are checked
+// against the configuration and every tensor of the file must be one that is used: errors name the tensor and
+// the numbers. Pages of the file are released as they have been packed. progress(done, total) counts packed
+// bytes.
 Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, ThreadPool& pool,
                                   const std::function<void(uint64_t, uint64_t)>& progress);
 

@@ -6,9 +6,9 @@
 
 namespace kvasir {
 
-// Reads the keys that every decoder-only family shares (`<arch>.block_count`, `.embedding_length`, head counts and
-// widths, norm epsilon, RoPE base and linear scaling, context length) and checks that they fit together. Errors name
-// the key and the number. Families then set what is theirs.
+// Reads the keys that every decoder-only family shares (`<arch>.block_count`, `.embedding_length`, head
+// counts and widths, norm epsilon, RoPE base and linear scaling, context length) and checks that they fit
+// together. Errors name the key and the number. Families then set what is theirs.
 Result<ModelConfig> read_common_config(const GgufMetadata& metadata, const std::string& arch);
 
 Result<ModelConfig> read_llama_config(const GgufMetadata& metadata);

@@ -10,7 +10,8 @@ namespace {
 constexpr int64_t kMaxWidth = 1 << 18;
 
 // Reads an optional integer key with a default.
-Result<uint32_t> int_or(const GgufMetadata& m, const std::string& key, int64_t min, int64_t max, uint32_t fallback) {
+Result<uint32_t> int_or(const GgufMetadata& m, const std::string& key, int64_t min, int64_t max,
+                        uint32_t fallback) {
   KVASIR_ASSIGN_OR_RETURN(const std::optional<int64_t> value, m.get_int(key, min, max));
   return value ? static_cast<uint32_t>(*value) : fallback;
 }
@@ -36,21 +37,24 @@ Status read_dimensions(const GgufMetadata& m, const std::string& arch, ModelConf
   KVASIR_ASSIGN_OR_RETURN(c.kv_heads, int_or(m, arch + ".attention.head_count_kv", 1, 1024, c.heads));
   KVASIR_ASSIGN_OR_RETURN(c.head_dim,
                           int_or(m, arch + ".attention.key_length", 1, 1024, c.hidden_dim / c.heads));
-  KVASIR_ASSIGN_OR_RETURN(const uint32_t v_dim, int_or(m, arch + ".attention.value_length", 1, 1024, c.head_dim));
+  KVASIR_ASSIGN_OR_RETURN(const uint32_t v_dim,
+                          int_or(m, arch + ".attention.value_length", 1, 1024, c.head_dim));
   if (v_dim != c.head_dim)
-    return unsupported(fmt::format("{}.attention.value_length is {} and key_length {}: must be equal", arch, v_dim,
-                                   c.head_dim));
+    return unsupported(fmt::format("{}.attention.value_length is {} and key_length {}: must be equal", arch,
+                                   v_dim, c.head_dim));
   if (c.heads % c.kv_heads != 0)
-    return corrupt(fmt::format("{0}.attention.head_count is {1}, not a multiple of {0}.attention.head_count_kv {2}",
-                               arch, c.heads, c.kv_heads));
+    return corrupt(
+        fmt::format("{0}.attention.head_count is {1}, not a multiple of {0}.attention.head_count_kv {2}",
+                    arch, c.heads, c.kv_heads));
   if (c.head_dim % 16 != 0 || c.head_dim > 256)
     return unsupported(fmt::format("head dimension {}: must be a multiple of 16, at most 256", c.head_dim));
-  for (const auto& [what, value] : {std::pair{".embedding_length", c.hidden_dim}, {".feed_forward_length", c.ffn_dim}})
+  for (const auto& [what, value] :
+       {std::pair{".embedding_length", c.hidden_dim}, {".feed_forward_length", c.ffn_dim}})
     if (value % 32 != 0)
       return unsupported(fmt::format("{}{} is {}: must be a multiple of 32", arch, what, value));
   if (c.q_dim() % 32 != 0 || (c.heads / c.kv_heads) * c.head_dim % 32 != 0)
-    return unsupported(fmt::format("{} heads of {}: a head group must span a multiple of 32 values", c.heads,
-                                   c.head_dim));
+    return unsupported(
+        fmt::format("{} heads of {}: a head group must span a multiple of 32 values", c.heads, c.head_dim));
   return {};
 }
 
@@ -61,11 +65,11 @@ Status read_rope(const GgufMetadata& m, const std::string& arch, ModelConfig& c)
   KVASIR_ASSIGN_OR_RETURN(c.rope_base, positive_or(m, arch + ".rope.freq_base", 10000.0));
   KVASIR_ASSIGN_OR_RETURN(const auto type, m.get_string(arch + ".rope.scaling.type"));
   if (type && *type != "none" && *type != "linear")
-    return unsupported(fmt::format("{}.rope.scaling.type is '{}': supported are none and linear", arch, *type));
+    return unsupported(
+        fmt::format("{}.rope.scaling.type is '{}': supported are none and linear", arch, *type));
   KVASIR_ASSIGN_OR_RETURN(const double old_factor, positive_or(m, arch + ".rope.scale_linear", 1.0));
   KVASIR_ASSIGN_OR_RETURN(const double factor, positive_or(m, arch + ".rope.scaling.factor", old_factor));
-  if (!type || *type == "linear")
-    c.rope_linear_factor = factor;
+  if (!type || *type == "linear") c.rope_linear_factor = factor;
   return {};
 }
 
@@ -84,8 +88,8 @@ Result<ModelConfig> read_common_config(const GgufMetadata& m, const std::string&
   c.windows.assign(c.layers, 0);
   KVASIR_ASSIGN_OR_RETURN(const auto experts, m.get_int(arch + ".expert_count", 0, 1 << 20));
   if (experts.value_or(0) > 0)
-    return unsupported(fmt::format("{}.expert_count is {}: mixture-of-experts layers are not supported", arch,
-                                   *experts));
+    return unsupported(
+        fmt::format("{}.expert_count is {}: mixture-of-experts layers are not supported", arch, *experts));
   return c;
 }
 

@@ -6,17 +6,17 @@
 
 namespace kvasir {
 
-// Gemma 3 (text): embeddings scaled by sqrt(width), GELU, norms on q and k and after each branch; of every `pattern`
-// layers the last attends to everything with the long RoPE base, the others to a window with base 10000 and no
-// scaling. Files may lack the pattern (6) and the local base. The converter has added 1 to the norm weights.
+// Gemma 3 (text): embeddings scaled by sqrt(width), GELU, norms on q and k and after each branch; of every
+// `pattern` layers the last attends to everything with the long RoPE base, the others to a window with base
+// 10000 and no scaling. Files may lack the pattern (6) and the local base. The converter has added 1 to the
+// norm weights.
 Result<ModelConfig> read_gemma3_config(const GgufMetadata& metadata) {
   KVASIR_ASSIGN_OR_RETURN(ModelConfig c, read_common_config(metadata, "gemma3"));
   c.rope_kind = RopeKind::kNeox;
   c.activation = Activation::kGeluTanh;
   c.embedding_scale = std::sqrt(static_cast<float>(c.hidden_dim));
   KVASIR_ASSIGN_OR_RETURN(const auto base, metadata.get_float("gemma3.rope.freq_base"));
-  if (!base)
-    c.rope_base = 1e6;
+  if (!base) c.rope_base = 1e6;
   KVASIR_ASSIGN_OR_RETURN(const auto local, metadata.get_float("gemma3.rope.freq_base_swa"));
   c.local_rope = true;
   c.rope_base_local = local.value_or(10000.0);
@@ -25,11 +25,11 @@ Result<ModelConfig> read_gemma3_config(const GgufMetadata& metadata) {
   KVASIR_ASSIGN_OR_RETURN(const auto cap, metadata.get_float("gemma3.final_logit_softcapping"));
   c.final_softcap = static_cast<float>(cap.value_or(0.0));
   KVASIR_ASSIGN_OR_RETURN(const auto window, metadata.get_int("gemma3.attention.sliding_window", 1, 1 << 30));
-  KVASIR_ASSIGN_OR_RETURN(const auto pattern, metadata.get_int("gemma3.attention.sliding_window_pattern", 1, 1024));
+  KVASIR_ASSIGN_OR_RETURN(const auto pattern,
+                          metadata.get_int("gemma3.attention.sliding_window_pattern", 1, 1024));
   const auto period = static_cast<uint32_t>(pattern.value_or(6));
   for (uint32_t l = 0; l < c.layers && window; ++l)
-    if (l % period < period - 1)
-      c.windows[l] = static_cast<uint32_t>(*window);
+    if (l % period < period - 1) c.windows[l] = static_cast<uint32_t>(*window);
   return c;
 }
 
