@@ -1,0 +1,114 @@
+// Same tokens, same bits: logits may not depend on chunks, batch mates, block tables, threads or instruction
+// set (docs/numerics.md). Run on the real small models.
+
+#include <cstring>
+#include <random>
+
+#include "tests/model_fixture.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint32_t kTokens = 83;  // not a multiple of anything the kernels use
+
+std::vector<TokenId> random_tokens(uint32_t count, uint32_t vocab, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::vector<TokenId> tokens(count);
+  for (TokenId& t : tokens) t = static_cast<TokenId>(rng() % vocab);
+  return tokens;
+}
+
+// Logits of every position of one sequence, computed in chunks of `chunk` rows beside `mates` other sequences
+// whose rows come before and after it.
+std::vector<float> run(LoadedModel& m, const std::vector<TokenId>& tokens, uint32_t chunk, uint32_t mates) {
+  std::vector<LoadedModel::Tables> tables;
+  std::vector<std::vector<TokenId>> texts;
+  for (uint32_t s = 0; s <= mates; ++s) {
+    tables.push_back(m.make_tables(s * 4, 4));
+    texts.push_back(s == mates / 2 ? tokens : random_tokens(kTokens, m.vocab(), 1000 + s));
+  }
+  std::vector<float> all(static_cast<size_t>(tokens.size()) * m.vocab());
+  for (uint32_t first = 0; first < tokens.size(); first += chunk) {
+    const auto rows = std::min<uint32_t>(chunk, static_cast<uint32_t>(tokens.size()) - first);
+    std::vector<TokenId> batch_tokens;
+    std::vector<int32_t> positions;
+    std::vector<ForwardBatch::Sequence> sequences;
+    std::vector<uint32_t> logit_rows;
+    for (uint32_t s = 0; s <= mates; ++s) {
+      sequences.push_back({static_cast<uint32_t>(batch_tokens.size()), rows, tables[s].pointers});
+      for (uint32_t r = 0; r < rows; ++r) {
+        if (s == mates / 2) logit_rows.push_back(static_cast<uint32_t>(batch_tokens.size()));
+        batch_tokens.push_back(texts[s][first + r]);
+        positions.push_back(static_cast<int32_t>(first + r));
+      }
+    }
+    std::span<float> out(all.data() + static_cast<size_t>(first) * m.vocab(),
+                         static_cast<size_t>(rows) * m.vocab());
+    m.model().forward({batch_tokens, positions, sequences, logit_rows}, m.store(), out);
+  }
+  return all;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class EveryModel : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(model_path(GetParam())))
+      GTEST_SKIP() << "models/" << GetParam() << " is absent: tools/fetch_models.py fetches it";
+  }
+};
+
+TEST_P(EveryModel, LogitsDoNotDependOnChunksOrCompany) {
+  LoadedModel m(GetParam(), best_isa(), 1);
+  const auto tokens = random_tokens(kTokens, m.vocab(), 7);
+  const auto whole = run(m, tokens, kTokens, 0);
+  for (uint32_t chunk : {1u, 2u, 3u, 5u, 7u, 9u, 64u})
+    EXPECT_TRUE(same_bits(whole, run(m, tokens, chunk, 0))) << "chunks of " << chunk;
+  EXPECT_TRUE(same_bits(whole, run(m, tokens, 40, 7))) << "beside seven others";
+  EXPECT_TRUE(same_bits(whole, run(m, tokens, 1, 15))) << "token by token beside fifteen others";
+}
+
+TEST_P(EveryModel, LogitsDoNotDependOnThreadsIsaOrBlockSize) {
+  std::vector<float> first;
+  const auto tokens_for = [](LoadedModel& m) { return random_tokens(20, m.vocab(), 11); };
+  {
+    LoadedModel m(GetParam(), best_isa(), 1);
+    first = run(m, tokens_for(m), 20, 0);
+  }
+  const auto expect_same = [&](Isa isa, uint32_t threads, uint32_t block_size) {
+    LoadedModel m(GetParam(), isa, threads, block_size);
+    EXPECT_TRUE(same_bits(first, run(m, tokens_for(m), 20, 0)))
+        << isa_name(isa) << ", " << threads << " threads, blocks of " << block_size;
+  };
+  expect_same(best_isa(), 2, 32);
+  expect_same(best_isa(), 3, 16);
+  expect_same(best_isa(), 2, 64);
+  if (isa_supported(Isa::kAvx2)) expect_same(Isa::kAvx2, 2, 32);
+}
+
+// The scalar reference is slow: the smallest model and a few tokens.
+TEST(ScalarReference, DefinesTheBitsOfAWholeModel) {
+  const char* file = "smollm2-135m-instruct-q4_1.gguf";
+  if (!std::filesystem::exists(model_path(file))) GTEST_SKIP() << "models/" << file << " is absent";
+  LoadedModel fast(file, best_isa(), 2);
+  LoadedModel reference(file, Isa::kScalar, 2);
+  const auto tokens = random_tokens(6, fast.vocab(), 3);
+  EXPECT_TRUE(same_bits(run(fast, tokens, 6, 0), run(reference, tokens, 6, 0)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Real, EveryModel,
+                         testing::Values("smollm2-135m-instruct-q4_1.gguf", "gemma-3-270m-q4_k_m.gguf",
+                                         "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+                                         "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name)
+                             if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace kvasir

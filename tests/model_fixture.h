@@ -1,0 +1,71 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/table.h"
+#include "models/causal_lm.h"
+
+namespace kvasir {
+
+// Where tools/fetch_models.py puts the real models.
+inline std::string model_path(const std::string& file) {
+  return std::string(KVASIR_SOURCE_DIR) + "/models/" + file;
+}
+
+// A real model with a pool of its own, driven without the engine: the test hands out block tables itself.
+class LoadedModel {
+ public:
+  LoadedModel(const std::string& file, Isa isa, uint32_t threads, uint32_t block_size = 32)
+      : pool_(threads), kernels_(kernel_table(isa)) {
+    auto gguf = GgufFile::open(model_path(file));
+    EXPECT_TRUE(gguf.ok()) << gguf.status().message();
+    auto loaded = CausalLm::load(*gguf, kernels_, pool_, {.max_rows = 512, .max_logit_rows = 512});
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    model_ = std::move(loaded).value();
+    const auto specs = model_->config().kv_layers();
+    auto layout = KvLayout::make(specs, block_size);
+    EXPECT_TRUE(layout.ok());
+    uint32_t units = 0;
+    for (const KvLayout::Group& g : layout->groups()) units += g.units;
+    store_ = std::make_unique<KvStore>(*layout, units * kEntries);
+  }
+
+  // A sequence with tables for kEntries * block_size tokens, from block ids that no other sequence has.
+  struct Tables {
+    std::vector<std::vector<BlockId>> ids;
+    std::vector<const BlockId*> pointers;
+  };
+  Tables make_tables(uint32_t first_entry, uint32_t entries) const {
+    Tables t;
+    const auto& groups = store_->layout().groups();
+    uint32_t base = 0;
+    for (const KvLayout::Group& g : groups) {
+      std::vector<BlockId> ids(static_cast<size_t>(entries) * g.units);
+      for (uint32_t i = 0; i < ids.size(); ++i)
+        ids[i] = BlockId{base * kEntries + first_entry * g.units + (entries * g.units - 1 - i)};
+      base += g.units;
+      t.ids.push_back(std::move(ids));
+    }
+    for (const auto& v : t.ids) t.pointers.push_back(v.data());
+    return t;
+  }
+
+  CausalLm& model() { return *model_; }
+  KvStore& store() { return *store_; }
+  uint32_t vocab() const { return model_->config().vocab_size; }
+
+  static constexpr uint32_t kEntries = 96;
+
+ private:
+  ThreadPool pool_;
+  const KernelTable& kernels_;
+  std::unique_ptr<CausalLm> model_;
+  std::unique_ptr<KvStore> store_;
+};
+
+}  // namespace kvasir
