@@ -1,0 +1,94 @@
+# The words a newcomer needs: serve, test, bench, format, lint. `make help` lists the rest.
+
+MODEL ?= models/smollm2-135m-instruct-q4_1.gguf
+MODELS ?= all
+HOST ?= 127.0.0.1
+PORT ?= 8000
+SUITES ?= checks unit e2e
+JOBS ?= $(shell nproc)
+
+# ccache, where there is one, must see the same paths in every clone.
+export CCACHE_BASEDIR := $(CURDIR)
+CMAKE_FLAGS = $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+SOURCES = find src apps tests bench -name '*.h' -o -name '*.cc'
+
+.PHONY: help
+help:
+	@echo 'make serve    build, fetch SmolLM2 (98 MB) and serve it on http://$(HOST):$(PORT)/v1'
+	@echo '              MODEL=path/to/file.gguf PORT=8000 HOST=127.0.0.1 choose otherwise'
+	@echo 'make test     build, fetch the models (2 GB; MODELS=small: 350 MB) and run every test'
+	@echo 'make bench    measure this machine and MODEL'
+	@echo 'make format   clang-format every source'
+	@echo 'make lint     format, layering, instruction-set and clang-tidy checks'
+	@echo
+	@echo 'make build        the release binary: build/release/kvasir'
+	@echo 'make test-dev     unit tests under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make test-tsan    engine and server tests under ThreadSanitizer'
+	@echo 'make goldens      make tests/data/golden again from transformers (installs torch)'
+	@echo 'make bench-peers  measure Kvasir and llama.cpp side by side (builds llama.cpp)'
+	@echo 'make clean        remove build/'
+
+.PHONY: setup
+setup:
+	@tools/setup.sh
+
+.PHONY: build
+build: setup
+	@cmake --preset release $(CMAKE_FLAGS) >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target kvasir
+
+.PHONY: serve
+serve: build
+	@$(if $(filter models/smollm2%,$(MODEL)),python3 tools/fetch_models.py smollm2)
+	@echo 'Once it is up, ask it something from another terminal:'
+	@echo "  curl -s http://$(HOST):$(PORT)/v1/chat/completions -H 'Content-Type: application/json' \\"
+	@echo "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is the capital of France?\"}]}'"
+	@exec build/release/kvasir serve $(MODEL) --host $(HOST) --port $(PORT)
+
+# The two small models are needed; without the larger ones their tests are skipped.
+.PHONY: models
+models: setup
+	@python3 tools/fetch_models.py small
+	@python3 tools/fetch_models.py $(MODELS) || echo 'The tests of the larger models will be skipped.'
+
+.PHONY: test
+test: models
+	@tools/setup.sh --all
+	@python3 tools/run_tests.py --jobs $(JOBS) $(if $(BUDGET),--budget $(BUDGET)) $(SUITES)
+
+.PHONY: test-dev test-tsan
+test-dev: SUITES = asan
+test-tsan: SUITES = tsan
+test-dev test-tsan: test
+
+.PHONY: bench
+bench: build
+	@$(if $(filter models/smollm2%,$(MODEL)),python3 tools/fetch_models.py smollm2)
+	@build/release/kvasir bench $(MODEL)
+
+.PHONY: format
+format:
+	@tools/setup.sh --python
+	@$(SOURCES) | xargs .venv/bin/clang-format -i
+
+.PHONY: lint
+lint: build
+	@tools/setup.sh --python --lint
+	@python3 tools/run_tests.py --jobs $(JOBS) checks tidy
+
+.PHONY: goldens
+goldens:
+	@tools/setup.sh --peers
+	@python3 tools/fetch_models.py all
+	@.venv-peers/bin/python tools/golden/make_logits.py
+
+.PHONY: bench-peers
+bench-peers: build
+	@tools/setup.sh --peers
+	@python3 tools/fetch_models.py all
+	@bench/peers/build_llama_cpp.sh
+	@.venv-peers/bin/python bench/peers/compare.py
+
+.PHONY: clean
+clean:
+	@rm -rf build
