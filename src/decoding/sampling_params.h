@@ -21,12 +21,12 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // over output
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::optional<std::vector<TokenId>> allowed_tokens;
-  uint64_t seed = 0;          // always set by the edge: the request's own or a fresh one
-  uint32_t max_tokens = 16;   // > 0
-  uint32_t min_tokens = 0;    // end tokens and stop_token_ids are masked until then
+  uint64_t seed = 0;         // always set by the edge: the request's own or a fresh one
+  uint32_t max_tokens = 16;  // > 0
+  uint32_t min_tokens = 0;   // end tokens and stop_token_ids are masked until then
   bool ignore_eos = false;
   std::vector<TokenId> stop_token_ids;
-  int32_t logprobs = -1;      // -1: none; k >= 0: the chosen token's and the k best, of the raw log-softmax
+  int32_t logprobs = -1;  // -1: none; k >= 0: the chosen token's and the k best, of the raw log-softmax
 };
 
 }  // namespace kvasir
