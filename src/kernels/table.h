@@ -60,6 +60,7 @@ struct KvPlanes {
 inline constexpr uint32_t kAttnChunk = 64;
 inline constexpr uint32_t kAttnSplit = 1024;
 inline constexpr uint32_t kAttnMaxRows = 96;
+inline constexpr uint32_t kAttnMaxHeadDim = 256;  // head_dim: any multiple of 16 up to it
 struct AttentionArgs {
   KvPlanes kv;
   uint32_t kv_head = 0;

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "kernels/table.h"
+
+// Addresses inside KvPlanes, and which positions a row sees. `static` because translation units of every
+// instruction set include this: a shared inline function could be kept in one compiled for AVX-512.
+namespace kvasir {
+
+inline constexpr uint32_t kKvTile = 16;  // tokens of a transposed K tile
+
+// First element of the K tile that holds token slot `slot` of a block: [head_dim][16].
+static inline uint16_t* k_tile(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+  const size_t head = size_t{kv_head} * kv.block_size * kv.head_dim;
+  return kv.base + index_of(block) * kv.block_stride + head + size_t{slot / kKvTile} * kKvTile * kv.head_dim;
+}
+
+// The V row of token slot `slot` of a block: [head_dim]; the next slot's row follows it.
+static inline uint16_t* v_row(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+  const size_t head = size_t{kv_head} * kv.block_size * kv.head_dim;
+  return kv.base + index_of(block) * kv.block_stride + kv.v_offset + head + size_t{slot} * kv.head_dim;
+}
+
+// The first position that the row at `position` sees; the last is its own.
+static inline uint32_t first_visible(uint32_t position, uint32_t window) {
+  return window != 0 && position + 1 > window ? position + 1 - window : 0;
+}
+
+}  // namespace kvasir

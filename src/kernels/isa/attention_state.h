@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/generic/kv_address.h"
+#include "kernels/inline.h"
+#include "kernels/table.h"
+
+// What a tiled attention call keeps in its scratch memory, and how it cuts rows and positions.
+namespace kvasir::vec {
+
+inline constexpr uint32_t kTileRows = 6;  // rows that share one pass over K and V
+inline constexpr uint32_t kChunkTiles = kAttnChunk / kKvTile;
+
+// Rows [begin, begin + rows) of a call.
+struct RowTile {
+  uint32_t begin = 0;
+  uint32_t rows = 0;
+};
+
+// Where a chunk's sixteen-token tiles lie. Only tiles that hold a position of the call's visible range are
+// set.
+struct ChunkView {
+  uint32_t position = 0;  // its first
+  uint32_t head_dim = 0;
+  const uint16_t* k[kChunkTiles] = {};
+  const uint16_t* v[kChunkTiles] = {};
+};
+
+// The running softmax of one row over a split: largest score, sixteen partial sums, weighted V.
+struct RowState {
+  float* max;
+  float* sums;
+  float* weighted;
+};
+
+// Scratch of one call, [rows] each. `q` is times the scale and packed per tile: [head_dim][rows of the tile].
+struct AttentionState {
+  uint32_t head_dim = 0;
+  float* q = nullptr;
+  float* scores = nullptr;          // [kTileRows][kAttnChunk]
+  float* max = nullptr;             // of the current split
+  float* sums = nullptr;            // [16]
+  float* weighted = nullptr;        // [head_dim]
+  float* total_max = nullptr;       // of the splits before
+  float* total_sum = nullptr;       //
+  float* total_weighted = nullptr;  // [head_dim]
+  uint32_t* first = nullptr;        // first visible position
+  uint32_t* end = nullptr;          // one past the last
+
+  KVASIR_INLINE RowState row(uint32_t r) const {
+    return {max + r, sums + size_t{r} * 16, weighted + size_t{r} * head_dim};
+  }
+  KVASIR_INLINE float* packed_q(const RowTile& tile) const { return q + size_t{tile.begin} * head_dim; }
+  // What a row sees of the chunk at `position`, as offsets into the chunk; an empty range lies at the side
+  // where the row's range is.
+  KVASIR_INLINE void visible_in_chunk(uint32_t r, uint32_t position, uint32_t& from, uint32_t& to) const {
+    from = first[r] <= position ? 0 : first[r] - position;
+    to = end[r] <= position ? 0 : end[r] - position;
+    if (from > kAttnChunk) from = kAttnChunk;
+    if (to > kAttnChunk) to = kAttnChunk;
+  }
+};
+
+inline constexpr size_t kAttentionStateBytes =
+    sizeof(float) * (kAttnMaxRows * (3 * kAttnMaxHeadDim + 16 + 5) + kTileRows * kAttnChunk);
+static_assert(kAttentionStateBytes <= kAttnScratchBytes);
+
+// Lays the arrays out in the caller's scratch.
+static inline AttentionState carve_attention_state(std::byte* scratch, uint32_t head_dim) {
+  auto* next = reinterpret_cast<float*>(scratch);
+  const auto take = [&next](size_t floats) {
+    float* p = next;
+    next += floats;
+    return p;
+  };
+  AttentionState s;
+  s.head_dim = head_dim;
+  s.q = take(size_t{kAttnMaxRows} * head_dim);
+  s.weighted = take(size_t{kAttnMaxRows} * head_dim);
+  s.total_weighted = take(size_t{kAttnMaxRows} * head_dim);
+  s.scores = take(size_t{kTileRows} * kAttnChunk);
+  s.sums = take(size_t{kAttnMaxRows} * 16);
+  s.max = take(kAttnMaxRows);
+  s.total_max = take(kAttnMaxRows);
+  s.total_sum = take(kAttnMaxRows);
+  s.first = reinterpret_cast<uint32_t*>(take(kAttnMaxRows));
+  s.end = reinterpret_cast<uint32_t*>(take(kAttnMaxRows));
+  return s;
+}
+
+// Row tile `index` of `count` tiles whose sizes differ by at most one.
+static inline RowTile row_tile(uint32_t rows, uint32_t count, uint32_t index) {
+  const uint32_t size = rows / count;
+  const uint32_t larger = rows % count;
+  return {index * size + (index < larger ? index : larger), size + (index < larger ? 1 : 0)};
+}
+
+// The chunk at `position` for rows that see [first, end) in all.
+static inline ChunkView chunk_view(const AttentionArgs& a, uint32_t position, uint32_t first, uint32_t end) {
+  ChunkView c;
+  c.position = position;
+  c.head_dim = a.kv.head_dim;
+  for (uint32_t i = 0; i < kChunkTiles; ++i) {
+    const uint32_t tile = position + i * kKvTile;
+    if (tile + kKvTile <= first || tile >= end) continue;
+    const BlockId block = a.blocks[tile / a.kv.block_size];
+    c.k[i] = k_tile(a.kv, a.kv_head, block, tile % a.kv.block_size);
+    c.v[i] = v_row(a.kv, a.kv_head, block, tile % a.kv.block_size);
+  }
+  return c;
+}
+
+}  // namespace kvasir::vec

@@ -1,0 +1,11 @@
+#include "kernels/isa/avx2/lanes.h"
+#include "kernels/isa/float_functions.h"
+#include "kernels/isa/vector_attention.h"
+
+namespace kvasir::avx2 {
+
+void attention(const AttentionArgs& args) {
+  vec::attention<F32x16>(args);
+}
+
+}  // namespace kvasir::avx2

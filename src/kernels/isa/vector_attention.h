@@ -1,0 +1,270 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "base/check.h"
+#include "kernels/generic/kv_address.h"
+#include "kernels/generic/math.h"
+#include "kernels/isa/attention_state.h"
+#include "kernels/isa/vector_reduce.h"
+#include "kernels/table.h"
+
+// Attention over V, sixteen floats of an instruction set (isa/<isa>/lanes.h). Equal to generic/attention.cc
+// to the bit: lanes run along positions in the scores and along head dimensions in the weighted sum, so no
+// reduction of a row depends on how rows are grouped. What grouping buys: K and V are read and widened once
+// for up to kTileRows rows. Included only by isa/<isa>/attention.cc.
+namespace kvasir::vec {
+
+// scores[r][16 n + i] = q[r] . k[position 16 n + i] for N neighbouring K tiles. q is packed [head_dim][R].
+template <class V, int R, int N>
+void score_tiles(const uint16_t* const* k, const float* q, uint32_t head_dim, float* scores) {
+  V acc[R][N];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[r][n] = V::broadcast(0.0f);
+  }
+  for (size_t d = 0; d < head_dim; ++d) {
+    V keys[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) keys[n] = V::load_half(k[n] + d * kKvTile);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const V query = V::broadcast(q[d * R + r]);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) acc[r][n] = fma(query, keys[n], acc[r][n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[r][n].store(scores + r * kAttnChunk + n * kKvTile);
+  }
+}
+
+// weighted[r][0 .. 16 N) += p[r][t] * v[t][0 .. 16 N) for t in [begin, end) of a chunk, ascending. v[i] is
+// the row of the chunk's position 16 i.
+template <class V, int R, int N>
+void weigh_columns(const uint16_t* const* v, const float* p, uint32_t begin, uint32_t end, uint32_t head_dim,
+                   float* weighted) {
+  V acc[R][N];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[r][n] = V::load(weighted + size_t(r) * head_dim + n * 16);
+  }
+  for (uint32_t t = begin; t < end; ++t) {
+    const uint16_t* row = v[t / kKvTile] + size_t{t % kKvTile} * head_dim;
+    V values[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) values[n] = V::load_half(row + n * 16);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const V weight = V::broadcast(p[r * kAttnChunk + t]);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) acc[r][n] = fma(weight, values[n], acc[r][n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[r][n].store(weighted + size_t(r) * head_dim + n * 16);
+  }
+}
+
+// Scores of R rows against the K tiles [first, last) of a chunk.
+template <class V, int R>
+void score_chunk(const ChunkView& c, const float* q, uint32_t first, uint32_t last, float* scores) {
+  uint32_t i = first;
+  for (; i + V::kTileVectors <= last; i += V::kTileVectors) {
+    score_tiles<V, R, V::kTileVectors>(c.k + i, q, c.head_dim, scores + i * kKvTile);
+  }
+  for (; i < last; ++i) score_tiles<V, R, 1>(c.k + i, q, c.head_dim, scores + i * kKvTile);
+}
+
+// Adds the positions [begin, end) of a chunk to the weighted sums of R rows.
+template <class V, int R>
+void weigh_chunk(const ChunkView& c, const float* p, uint32_t begin, uint32_t end, float* weighted) {
+  constexpr uint32_t kStep = 16 * V::kTileVectors;
+  if (begin >= end) return;
+  uint32_t d = 0;
+  const uint16_t* v[kChunkTiles];
+  for (; d < c.head_dim; d += d + kStep <= c.head_dim ? kStep : 16) {
+    for (uint32_t i = begin / kKvTile; i <= (end - 1) / kKvTile; ++i) v[i] = c.v[i] + d;
+    if (d + kStep <= c.head_dim) {
+      weigh_columns<V, R, V::kTileVectors>(v, p, begin, end, c.head_dim, weighted + d);
+    } else {
+      weigh_columns<V, R, 1>(v, p, begin, end, c.head_dim, weighted + d);
+    }
+  }
+}
+
+// Scores to weights: moves the row's running maximum, rescales what it has summed, and replaces the scores of
+// the positions [begin, end) of a chunk by exp(score - max). Other scores become 0 or stay what they were.
+template <class V>
+void soften_row(const AttentionArgs& a, uint32_t begin, uint32_t end, float* scores, RowState row) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const uint32_t first = begin / kKvTile;
+  const uint32_t last = (end + kKvTile - 1) / kKvTile;
+  V top = V::broadcast(kNone);
+  for (uint32_t i = first; i < last; ++i) {
+    float* s = scores + i * kKvTile;
+    const int base = static_cast<int>(i * kKvTile);
+    const auto visible = V::Mask::between(static_cast<int>(begin) - base, static_cast<int>(end) - base);
+    V v = V::load(s);
+    if (a.softcap != 0.0f) v = math::softcap(v, V::broadcast(a.softcap));
+    v = select(visible, v, V::broadcast(kNone));
+    v.store(s);
+    top = max(v, top);
+  }
+  V sums = V::load(row.sums);
+  const float chunk_max = reduce_max(top);
+  if (chunk_max > *row.max) {
+    const V factor = math::exp_nonpositive(V::broadcast(*row.max - chunk_max));
+    sums = sums * factor;
+    for (uint32_t d = 0; d < a.kv.head_dim; d += 16)
+      (V::load(row.weighted + d) * factor).store(row.weighted + d);
+    *row.max = chunk_max;
+  }
+  const V row_max = V::broadcast(*row.max);
+  for (uint32_t i = first; i < last; ++i) {
+    float* s = scores + i * kKvTile;
+    const V p = math::exp_nonpositive(V::load(s) - row_max);
+    p.store(s);
+    sums = sums + p;
+  }
+  sums.store(row.sums);
+}
+
+// One chunk for the R rows of a tile. Rows share the positions that all of them see; what lies before or
+// after, which only some see, is added row by row: a row never touches a position it does not see, whatever
+// is stored there.
+template <class V, int R>
+void attend_chunk(const AttentionArgs& a, const ChunkView& c, const RowTile& tile, AttentionState& state) {
+  uint32_t begin[R];
+  uint32_t end[R];
+  for (int r = 0; r < R; ++r) state.visible_in_chunk(tile.begin + r, c.position, begin[r], end[r]);
+  // Positions do not descend, so neither do the bounds.
+  float* scores = state.scores;
+  score_chunk<V, R>(c, state.packed_q(tile), begin[0] / kKvTile, (end[R - 1] + kKvTile - 1) / kKvTile,
+                    scores);
+  for (int r = 0; r < R; ++r) {
+    if (begin[r] < end[r])
+      soften_row<V>(a, begin[r], end[r], scores + r * kAttnChunk, state.row(tile.begin + r));
+  }
+  const uint32_t common_begin = begin[R - 1];
+  const uint32_t common_end = end[0] > common_begin ? end[0] : common_begin;
+  for (int r = 0; r < R; ++r) {
+    const uint32_t stop = end[r] < common_begin ? end[r] : common_begin;
+    weigh_chunk<V, 1>(c, scores + r * kAttnChunk, begin[r], stop, state.row(tile.begin + r).weighted);
+  }
+  weigh_chunk<V, R>(c, scores, common_begin, common_end, state.row(tile.begin).weighted);
+  for (int r = 0; r < R; ++r) {
+    const uint32_t start = begin[r] > common_end ? begin[r] : common_end;
+    weigh_chunk<V, 1>(c, scores + r * kAttnChunk, start, end[r], state.row(tile.begin + r).weighted);
+  }
+}
+
+template <class V>
+void attend_chunk(const AttentionArgs& a, const ChunkView& c, const RowTile& tile, AttentionState& state) {
+  static_assert(kTileRows == 6);
+  switch (tile.rows) {
+    case 1:
+      return attend_chunk<V, 1>(a, c, tile, state);
+    case 2:
+      return attend_chunk<V, 2>(a, c, tile, state);
+    case 3:
+      return attend_chunk<V, 3>(a, c, tile, state);
+    case 4:
+      return attend_chunk<V, 4>(a, c, tile, state);
+    case 5:
+      return attend_chunk<V, 5>(a, c, tile, state);
+    default:
+      return attend_chunk<V, 6>(a, c, tile, state);
+  }
+}
+
+template <class V>
+void clear(float* p, size_t n) {
+  for (size_t i = 0; i < n; i += 16) V::broadcast(0.0f).store(p + i);
+}
+
+// Visible ranges, scaled and packed queries, empty totals.
+template <class V>
+void begin_call(const AttentionArgs& a, uint32_t tiles, AttentionState& s) {
+  for (uint32_t i = 0; i < tiles; ++i) {
+    const RowTile tile = row_tile(a.rows, tiles, i);
+    for (uint32_t r = 0; r < tile.rows; ++r) {
+      const float* q = a.q[tile.begin + r];
+      float* packed = s.packed_q(tile) + r;
+      for (uint32_t d = 0; d < s.head_dim; ++d) packed[size_t{d} * tile.rows] = q[d] * a.scale;
+    }
+  }
+  for (uint32_t r = 0; r < a.rows; ++r) {
+    const auto position = static_cast<uint32_t>(a.positions[r]);
+    s.first[r] = first_visible(position, a.window);
+    s.end[r] = position + 1;
+    s.total_max[r] = -std::numeric_limits<float>::infinity();
+    s.total_sum[r] = 0.0f;
+  }
+  clear<V>(s.total_weighted, size_t{a.rows} * s.head_dim);
+}
+
+template <class V>
+void begin_split(uint32_t rows, AttentionState& s) {
+  for (uint32_t r = 0; r < rows; ++r) s.max[r] = -std::numeric_limits<float>::infinity();
+  clear<V>(s.sums, size_t{rows} * 16);
+  clear<V>(s.weighted, size_t{rows} * s.head_dim);
+}
+
+// Joins the split of a row to the splits before it.
+template <class V>
+void merge_split(uint32_t r, AttentionState& s) {
+  const RowState later = s.row(r);
+  float* weighted = s.total_weighted + size_t{r} * s.head_dim;
+  const float max = s.total_max[r] < *later.max ? *later.max : s.total_max[r];
+  const V keep = math::exp_nonpositive(V::broadcast(s.total_max[r] - max));
+  const V take = math::exp_nonpositive(V::broadcast(*later.max - max));
+  const V sum = V::broadcast(tree_sum(V::load(later.sums)));
+  s.total_max[r] = max;
+  s.total_sum[r] = first_lane(fma(sum, take, V::broadcast(s.total_sum[r]) * keep));
+  for (uint32_t d = 0; d < s.head_dim; d += 16) {
+    fma(V::load(later.weighted + d), take, V::load(weighted + d) * keep).store(weighted + d);
+  }
+}
+
+template <class V>
+void attention(const AttentionArgs& a) {
+  DCHECK(a.rows >= 1 && a.rows <= kAttnMaxRows && a.kv.block_size % kKvTile == 0);
+  DCHECK(a.kv.head_dim % kKvTile == 0 && a.kv.head_dim <= kAttnMaxHeadDim);
+  AttentionState s = carve_attention_state(a.scratch, a.kv.head_dim);
+  const uint32_t tiles = (a.rows + kTileRows - 1) / kTileRows;
+  begin_call<V>(a, tiles, s);
+  const uint32_t first = s.first[0];
+  const uint32_t end = s.end[a.rows - 1];
+  for (uint32_t split = first / kAttnSplit * kAttnSplit; split < end; split += kAttnSplit) {
+    const uint32_t split_end = split + kAttnSplit;
+    begin_split<V>(a.rows, s);
+    const uint32_t first_chunk = first > split ? first / kAttnChunk * kAttnChunk : split;
+    for (uint32_t position = first_chunk; position < split_end && position < end; position += kAttnChunk) {
+      const ChunkView chunk = chunk_view(a, position, first, end);
+      for (uint32_t i = 0; i < tiles; ++i) {
+        const RowTile tile = row_tile(a.rows, tiles, i);
+        const bool seen =
+            s.first[tile.begin] < position + kAttnChunk && s.end[tile.begin + tile.rows - 1] > position;
+        if (seen) attend_chunk<V>(a, chunk, tile, s);
+      }
+    }
+    for (uint32_t r = 0; r < a.rows; ++r) {
+      if (s.first[r] < split_end && s.end[r] > split) merge_split<V>(r, s);
+    }
+  }
+  for (uint32_t r = 0; r < a.rows; ++r) {
+    const V sum = V::broadcast(s.total_sum[r]);
+    const float* weighted = s.total_weighted + size_t{r} * s.head_dim;
+    for (uint32_t d = 0; d < s.head_dim; d += 16) (V::load(weighted + d) / sum).store(a.out[r] + d);
+  }
+}
+
+}  // namespace kvasir::vec

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "kernels/generic/kv_address.h"
+#include "kernels/generic/log.h"
+#include "kernels/generic/math.h"
+#include "kernels/isa/vector_reduce.h"
+#include "kernels/table.h"
+
+// The element-wise kernels over V, sixteen floats of an instruction set (isa/<isa>/lanes.h). Lane i of step s
+// handles element 16 s + i, so partial sums are those of generic/reduce.h. Included only by
+// isa/<isa>/elementwise.cc.
+namespace kvasir::vec {
+
+// Calls f(i, mask) for each sixteen elements of n; the last mask may be partial.
+template <class V, class F>
+KVASIR_INLINE void for_each_sixteen(uint32_t n, F f) {
+  uint32_t i = 0;
+  for (; i + 16 <= n; i += 16) f(i, V::Mask::first(16));
+  if (i < n) f(i, V::Mask::first(static_cast<int>(n - i)));
+}
+
+template <class V>
+void rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y) {
+  V partials = V::broadcast(0.0f);
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
+    const V v = V::load(x + i, m, 0.0f);
+    partials = fma(v, v, partials);
+  });
+  const float mean = tree_sum(partials) / static_cast<float>(n);
+  const V factor = V::broadcast(1.0f / __builtin_sqrtf(mean + eps));
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
+    ((V::load(x + i, m, 0.0f) * factor) * V::load(w + i, m, 0.0f)).store(y + i, m);
+  });
+}
+
+template <class V>
+void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y) {
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
+    const V g = V::load(gate + i, m, 0.0f);
+    const V a = act == Activation::kSilu ? math::silu(g) : math::gelu_tanh(g);
+    (a * V::load(up + i, m, 0.0f)).store(y + i, m);
+  });
+}
+
+// (a, b) -> (a cos - b sin, b cos + a sin)
+template <class V>
+KVASIR_INLINE void rotate(V& a, V& b, V cos, V sin) {
+  const V x = a;
+  const V y = b;
+  a = fma(x, cos, negate(y * sin));
+  b = fma(y, cos, x * sin);
+}
+
+template <class V>
+void rope(RopeKind kind, float* head, uint32_t n_rot, const float* cos, const float* sin) {
+  const uint32_t half = n_rot / 2;
+  for_each_sixteen<V>(half, [&](uint32_t i, typename V::Mask m) {
+    const V c = V::load(cos + i, m, 1.0f);
+    const V s = V::load(sin + i, m, 0.0f);
+    if (kind == RopeKind::kNeox) {
+      V a = V::load(head + i, m, 0.0f);
+      V b = V::load(head + half + i, m, 0.0f);
+      rotate(a, b, c, s);
+      a.store(head + i, m);
+      b.store(head + half + i, m);
+      return;
+    }
+    float* pairs = head + 2 * i;
+    const int left = static_cast<int>(n_rot - 2 * i);
+    const auto low = V::Mask::between(0, left);
+    const auto high = V::Mask::between(-16, left - 16);
+    V even, odd;
+    deinterleave(V::load(pairs, low, 0.0f), V::load(pairs + 16, high, 0.0f), even, odd);
+    rotate(even, odd, c, s);
+    V first, second;
+    interleave(even, odd, first, second);
+    first.store(pairs, low);
+    second.store(pairs + 16, high);
+  });
+}
+
+template <class V>
+void add(const float* x, uint32_t n, float* y) {
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
+    (V::load(y + i, m, 0.0f) + V::load(x + i, m, 0.0f)).store(y + i, m);
+  });
+}
+
+template <class V>
+void scale(float s, uint32_t n, float* y) {
+  const V factor = V::broadcast(s);
+  for_each_sixteen<V>(
+      n, [&](uint32_t i, typename V::Mask m) { (V::load(y + i, m, 0.0f) * factor).store(y + i, m); });
+}
+
+template <class V>
+void softcap(float cap, uint32_t n, float* y) {
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
+    math::softcap(V::load(y + i, m, 0.0f), V::broadcast(cap)).store(y + i, m);
+  });
+}
+
+// The largest value that is not NaN; -infinity if there is none.
+template <class V>
+float row_max(const float* x, uint32_t n) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  V best = V::broadcast(kNone);
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) { best = max(V::load(x + i, m, kNone), best); });
+  return reduce_max(best);
+}
+
+template <class V>
+uint32_t argmax(const float* x, uint32_t n) {
+  const V best = V::broadcast(row_max<V>(x, n));
+  for (uint32_t i = 0; i < n; i += 16) {
+    const auto m = V::Mask::between(0, static_cast<int>(n - i));
+    const int lane = equal(V::load(x + i, m, std::numeric_limits<float>::quiet_NaN()), best).lowest();
+    if (lane < 16) return i + static_cast<uint32_t>(lane);
+  }
+  return 0;  // every value is NaN
+}
+
+template <class V>
+float log_sum_exp(const float* x, uint32_t n) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const float max = row_max<V>(x, n);
+  const float base = __builtin_isinf(max) ? 0.0f : max;
+  V partials = V::broadcast(0.0f);
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
+    partials = partials + math::exp(V::load(x + i, m, kNone) - V::broadcast(base));
+  });
+  return math::log_nonnegative(tree_sum(partials)) + base;
+}
+
+template <class V>
+void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
+              const float* v) {
+  uint16_t* k_out = k_tile(kv, kv_head, block, slot) + slot % kKvTile;
+  uint16_t* v_out = v_row(kv, kv_head, block, slot);
+  for (uint32_t d = 0; d < kv.head_dim; d += kKvTile) {
+    V::load(v + d).store_half(v_out + d);
+    uint16_t halves[kKvTile];
+    V::load(k + d).store_half(halves);
+    for (uint32_t i = 0; i < kKvTile; ++i) k_out[size_t{d + i} * kKvTile] = halves[i];
+  }
+}
+
+}  // namespace kvasir::vec
