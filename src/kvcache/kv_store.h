@@ -8,7 +8,8 @@
 
 namespace kvasir {
 
-// The memory of all KV blocks: one allocation of count * layout.block_bytes(), fixed for the life of the engine.
+// The memory of all KV blocks: one allocation of count * layout.block_bytes(), fixed for the life of the
+// engine.
 class KvStore {
  public:
   KvStore(const KvLayout& layout, uint32_t blocks);
