@@ -97,6 +97,8 @@ def sources():
 
 
 def suite_checks(tally, jobs):
+    for check in ("check_layers", "check_symbols"):
+        tally.add(f"{check} --self-test", run([sys.executable, f"tools/{check}.py", "--self-test"]) == 0)
     tally.add("layers", run([sys.executable, "tools/check_layers.py"]) == 0)
     clang_format = ROOT / ".venv" / "bin" / "clang-format"
     formatted = subprocess.run([clang_format, "--dry-run", "-Werror", *sources()], cwd=ROOT).returncode == 0
