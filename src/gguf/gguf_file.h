@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,22 +13,25 @@
 
 namespace kvasir {
 
-// One entry of the tensor directory. `view` points into the mapping and is bounds-checked and aligned for its type.
+// One entry of the tensor directory. `view` points into the mapping and is bounds-checked and aligned for its
+// type.
 struct TensorInfo {
   std::string name;
   TensorView view;
   uint32_t shard = 0;  // which of the split files holds it
 };
 
-// A GGUF model (specification: ggml docs/gguf.md, versions 2 and 3), mapped read-only, all shards together. Opening
-// reads and checks the directory only: every count, length, offset and product is checked against the file before it
-// is used, so a hostile file costs neither memory nor time.
+// A GGUF model (specification: ggml docs/gguf.md, versions 2 and 3), mapped read-only, all shards together.
+// Opening reads and checks the directory only: every count, length, offset and product is checked against the
+// file before it is used, so a hostile file costs neither memory nor time.
 class GgufFile {
  public:
-  // Opens a file; for `name-00001-of-00003.gguf` its siblings too. Errors name the key or tensor and the number.
+  // Opens a file; for `name-00001-of-00003.gguf` its siblings too. Errors name the key or tensor and the
+  // number.
   static Result<GgufFile> open(const std::string& path);
 
-  // The same over bytes in memory (one shard), which must outlive the result. For tests and the fuzz target.
+  // The same over bytes in memory (one shard, aligned to 8), which must outlive the result. For tests and the
+  // fuzz target.
   static Result<GgufFile> parse(std::span<const std::byte> bytes, const std::string& name);
 
   const std::string& path() const { return path_; }
@@ -50,7 +53,7 @@ class GgufFile {
   std::vector<MappedFile> shards_;
   GgufMetadata metadata_;
   std::vector<TensorInfo> tensors_;
-  std::unordered_map<std::string, size_t> tensor_index_;
+  std::vector<uint32_t> by_name_;  // indices of tensors_, ordered by name
   friend class GgufReader;
 };
 

@@ -1,0 +1,170 @@
+#include "gguf/tensor_directory.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+namespace kvasir {
+namespace {
+
+// The specification's bound on tensor names.
+constexpr uint64_t kMaxNameBytes = 64;
+constexpr uint32_t kMaxDims = 4;
+// A name of one byte and one dimension: length, name, dimension count, dimension, type, offset.
+constexpr uint64_t kMinEntryBytes = 8 + 1 + 4 + 8 + 4 + 8;
+static_assert(std::tuple_size_v<decltype(TensorView::shape)> == kMaxDims);
+
+// Types of the format that are not in dtype_table(), by the names that people know them by.
+struct OtherType {
+  uint32_t number;
+  std::string_view name;
+};
+constexpr OtherType kOtherTypes[] = {
+    {4, "Q4_2, removed"}, {5, "Q4_3, removed"}, {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"},
+    {17, "IQ2_XS"},       {18, "IQ3_XXS"},      {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},
+    {23, "IQ4_XS"},       {24, "I8"},           {25, "I16"},   {26, "I32"},   {27, "I64"},
+    {28, "F64"},          {29, "IQ1_M"},        {34, "TQ1_0"}, {35, "TQ2_0"},
+};
+
+struct Entry {
+  TensorInfo info;
+  uint64_t bytes = 0;   // of its values
+  uint64_t offset = 0;  // from the start of the data section
+};
+
+Status unknown_type(const std::string& name, uint32_t type) {
+  for (const OtherType& other : kOtherTypes)
+    if (other.number == type)
+      return unsupported(
+          fmt::format("tensor {} has type {} ({}), which cannot be read", name, type, other.name));
+  return unsupported(fmt::format("tensor {} has type {}, which is not known", name, type));
+}
+
+// The size of a tensor whose view has type and shape, with every product checked.
+Result<uint64_t> checked_bytes(const std::string& name, const TensorView& view) {
+  const DTypeInfo& type = dtype_info(view.type);
+  if (view.shape[0] % type.block_elements != 0)
+    return corrupt(fmt::format("tensor {} has rows of {} values, not a multiple of the {} in a {} block",
+                               name, view.shape[0], type.block_elements, type.name));
+  uint64_t bytes = view.shape[0] / type.block_elements;
+  uint64_t elements = 1;
+  bool overflow = __builtin_mul_overflow(bytes, uint64_t{type.block_bytes}, &bytes);
+  for (uint32_t d = 1; d < kMaxDims; ++d) overflow |= __builtin_mul_overflow(bytes, view.shape[d], &bytes);
+  for (const uint64_t size : view.shape) overflow |= __builtin_mul_overflow(elements, size, &elements);
+  if (overflow)
+    return corrupt(fmt::format("tensor {} of {} x {} x {} x {} {} values is larger than 2^64", name,
+                               view.shape[0], view.shape[1], view.shape[2], view.shape[3], type.name));
+  return bytes;
+}
+
+Result<Entry> read_entry(ByteCursor& in, uint64_t index) {
+  KVASIR_ASSIGN_OR_RETURN(const std::string_view raw,
+                          in.read_string(fmt::format("the name of tensor {}", index)));
+  if (raw.empty() || raw.size() > kMaxNameBytes)
+    return corrupt(fmt::format("the name of tensor {} is {} bytes long, which is outside 1 to {}: {}", index,
+                               raw.size(), kMaxNameBytes, quoted(raw)));
+  const std::string name = quoted(raw);
+  Entry entry;
+  entry.info.name = raw;
+  uint32_t dims = 0;
+  if (!in.read(&dims)) return truncated(in, fmt::format("the dimension count of tensor {}", name));
+  if (dims < 1 || dims > kMaxDims)
+    return corrupt(
+        fmt::format("tensor {} has {} dimensions, which is outside 1 to {}", name, dims, kMaxDims));
+  TensorView& view = entry.info.view;
+  if (!in.read_array(view.shape.data(), dims))
+    return truncated(in, fmt::format("the dimensions of tensor {}", name));
+  for (uint32_t d = 0; d < dims; ++d)
+    if (view.shape[d] == 0) return corrupt(fmt::format("dimension {} of tensor {} is 0", d, name));
+  uint32_t type = 0;
+  if (!in.read(&type) || !in.read(&entry.offset))
+    return truncated(in, fmt::format("the type and offset of tensor {}", name));
+  const DTypeInfo* known = find_dtype(type);
+  if (known == nullptr) return unknown_type(name, type);
+  view.type = known->type;
+  KVASIR_ASSIGN_OR_RETURN(entry.bytes, checked_bytes(name, view));
+  return entry;
+}
+
+// The alignment that code reading the values as what they begin with may rely on.
+uint64_t natural_alignment(DType type) {
+  if (type == DType::kF32) return alignof(float);
+  return dtype_info(type).block_bytes % 2 == 0 ? 2 : 1;
+}
+
+// Finds the values of `entry` in the file, whose data section starts at `start`.
+Status locate(Entry& entry, uint64_t start, uint64_t alignment, std::span<const std::byte> file) {
+  const std::string name = quoted(entry.info.name);
+  if (entry.offset % alignment != 0)
+    return corrupt(fmt::format("tensor {} is at offset {}, not a multiple of the alignment {}", name,
+                               entry.offset, alignment));
+  uint64_t begin = 0;
+  if (__builtin_add_overflow(start, entry.offset, &begin) || begin > file.size() ||
+      entry.bytes > file.size() - begin)
+    return corrupt(
+        fmt::format("tensor {} needs {} bytes at offset {} of the data, which begins at byte {}, but the "
+                    "file has {} bytes",
+                    name, entry.bytes, entry.offset, start, file.size()));
+  const uint64_t natural = natural_alignment(entry.info.view.type);
+  if (begin % natural != 0)
+    return corrupt(fmt::format("tensor {} begins at byte {}, not a multiple of {} as {} needs", name, begin,
+                               natural, dtype_info(entry.info.view.type).name));
+  entry.info.view.data = file.data() + begin;
+  return {};
+}
+
+Status check_overlap(const std::vector<Entry>& entries) {
+  std::vector<const Entry*> order;
+  order.reserve(entries.size());
+  for (const Entry& entry : entries) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) { return a->offset < b->offset; });
+  for (size_t i = 1; i < order.size(); ++i) {
+    const Entry& before = *order[i - 1];
+    if (before.bytes > order[i]->offset - before.offset)
+      return corrupt(fmt::format("tensor {} ({} bytes at offset {}) overlaps tensor {} at offset {}",
+                                 quoted(before.info.name), before.bytes, before.offset,
+                                 quoted(order[i]->info.name), order[i]->offset));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<TensorInfo>> read_tensors(ByteCursor& in, uint64_t count, uint64_t alignment,
+                                             std::span<const std::byte> file, uint32_t shard) {
+  if (count > in.remaining() / kMinEntryBytes)
+    return corrupt(fmt::format("the file claims {} tensors, but {} bytes are left at byte {}", count,
+                               in.remaining(), in.position()));
+  std::vector<Entry> entries;
+  for (uint64_t i = 0; i < count; ++i) {
+    KVASIR_ASSIGN_OR_RETURN(Entry entry, read_entry(in, i));
+    entry.info.shard = shard;
+    entries.push_back(std::move(entry));
+  }
+  // A position is below 2^63 and an alignment below 2^32: no sum here can wrap.
+  const uint64_t start = (in.position() + alignment - 1) / alignment * alignment;
+  for (Entry& entry : entries) KVASIR_RETURN_IF_ERROR(locate(entry, start, alignment, file));
+  KVASIR_RETURN_IF_ERROR(check_overlap(entries));
+  std::vector<TensorInfo> tensors;
+  tensors.reserve(entries.size());
+  for (Entry& entry : entries) tensors.push_back(std::move(entry.info));
+  return tensors;
+}
+
+Result<std::vector<uint32_t>> index_by_name(const std::vector<TensorInfo>& tensors) {
+  if (tensors.size() > UINT32_MAX)
+    return unsupported(fmt::format("{} tensors are more than can be indexed", tensors.size()));
+  std::vector<uint32_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
+  for (size_t i = 1; i < order.size(); ++i)
+    if (tensors[order[i]].name == tensors[order[i - 1]].name)
+      return corrupt(fmt::format("tensor {} is there twice", quoted(tensors[order[i]].name)));
+  return order;
+}
+
+}  // namespace kvasir
