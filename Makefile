@@ -84,10 +84,10 @@ goldens:
 
 .PHONY: bench-peers
 bench-peers: build
-	@tools/setup.sh --peers
+	@tools/setup.sh --python
 	@python3 tools/fetch_models.py all
 	@bench/peers/build_llama_cpp.sh
-	@.venv-peers/bin/python bench/peers/compare.py
+	@.venv/bin/python bench/peers/compare.py
 
 .PHONY: clean
 clean:

@@ -5,7 +5,7 @@
 #   tools/setup.sh --python   also .venv with the Python packages of the tests
 #   tools/setup.sh --node     also Node.js and the `openai` client that one test drives
 #   tools/setup.sh --lint     also clang-tidy
-#   tools/setup.sh --peers    also .venv-peers: torch, transformers and other engines (several GB)
+#   tools/setup.sh --peers    also .venv-peers: torch and transformers, which goldens are made with
 #   tools/setup.sh --all      --python and --node
 set -euo pipefail
 cd "$(dirname "$0")/.."
