@@ -1,0 +1,53 @@
+#include <bit>
+#include <cmath>
+
+#include "kernels/isa/linear_functions.h"
+
+namespace kvasir::scalar {
+namespace {
+
+// One group of 32. The largest magnitude is found on the bits as integers, so that a NaN wins and reaches d
+// on every instruction set. Where d is zero, infinite or NaN all q are 0: the group then contributes 0, or
+// NaN through d.
+void quantize_group(const float* x, int8_t* q, float* d_out, float* ds, int32_t* nsum, int32_t* nsum16) {
+  uint32_t largest = 0;
+  for (uint32_t i = 0; i < kGroup; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFF;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  const float d = std::bit_cast<float>(largest) / 127.0f;
+  const bool usable = d > 0.0f && std::bit_cast<uint32_t>(d) < 0x7F800000;
+  int32_t sums[2] = {0, 0};
+  for (uint32_t i = 0; i < kGroup; ++i) {
+    int32_t value = 0;
+    if (usable) {
+      // A subnormal d is coarse: the quotient may pass 127.
+      value = static_cast<int32_t>(std::lrintf(x[i] / d));
+      value = value > 127 ? 127 : value < -127 ? -127 : value;
+    }
+    q[i] = static_cast<int8_t>(value);
+    sums[i / 16] += value;
+  }
+  *d_out = d;
+  *ds = d * static_cast<float>(sums[0] + sums[1]);
+  *nsum = -(sums[0] + sums[1]);
+  nsum16[0] = -sums[0];
+  nsum16[1] = -sums[1];
+}
+
+}  // namespace
+
+void quantize_rows(const float* x, size_t ldx, uint32_t rows, uint32_t k, const QuantRows& out,
+                   uint32_t first_row) {
+  const size_t groups = k / kGroup;
+  for (uint32_t r = 0; r < rows; ++r) {
+    const size_t row = size_t{first_row} + r;
+    for (size_t g = 0; g < groups; ++g) {
+      const size_t at = row * groups + g;
+      quantize_group(x + r * ldx + g * kGroup, out.q + at * kGroup, out.d + at, out.ds + at, out.nsum + at,
+                     out.nsum16 + 2 * at);
+    }
+  }
+}
+
+}  // namespace kvasir::scalar

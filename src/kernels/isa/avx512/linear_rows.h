@@ -1,0 +1,111 @@
+#pragma once
+
+#include "kernels/isa/avx512/linear_block.h"
+#include "kernels/table.h"
+
+// Few rows: one panel at a time, each block unpacked into registers once and used by all rows from there.
+namespace kvasir::avx512 {
+namespace {
+
+// Integer dot of quads [first, first + count) with one row's activations, from `start`. Two chains where one
+// row alone would wait for the latency of the product.
+template <int First, int Count, bool TwoChains>
+[[gnu::always_inline]] inline __m512i dot_quads(const __m512i (&w)[kQuads], const int8_t* q, __m512i start) {
+  __m512i odd = _mm512_setzero_si512();
+  unroll<Count>([&](auto i) __attribute__((always_inline)) {
+    constexpr int kI = First + decltype(i)::value;
+    if constexpr (TwoChains && kI % 2 == 1)
+      odd = _mm512_dpbusd_epi32(odd, w[kI], broadcast_quad(q + 4 * kI));
+    else
+      start = _mm512_dpbusd_epi32(start, w[kI], broadcast_quad(q + 4 * kI));
+  });
+  return TwoChains ? _mm512_add_epi32(start, odd) : start;
+}
+
+// -(zero point) * (sum of q), the start of an integer dot.
+template <class F>
+[[gnu::always_inline]] inline __m512i dot_start(int32_t nsum) {
+  if constexpr (F::kZero == 0) return _mm512_setzero_si512();
+  return _mm512_set1_epi32(nsum * F::kZero);
+}
+
+// One block of one row: `group` is the row's activation group.
+template <class F, bool TwoChains>
+[[gnu::always_inline]] inline __m512 accumulate(const __m512i (&w)[kQuads], const BlockScales<F>& s,
+                                                const QuantRows& x, size_t group, __m512 acc) {
+  const int8_t* q = x.q + group * kGroup;
+  const __m512 ad = _mm512_set1_ps(x.d[group]);
+  if constexpr (F::kGroups == 1) {
+    const __m512i dot = dot_quads<0, 8, TwoChains>(w, q, dot_start<F>(x.nsum[group]));
+    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(s.d[0], ad), acc);
+    if constexpr (F::kHasMin) acc = _mm512_fmadd_ps(s.m[0], _mm512_set1_ps(x.ds[group]), acc);
+    return acc;
+  } else {
+    const int32_t* nsum = x.nsum16 + 2 * group;
+    const __m512i dot0 = dot_quads<0, 4, false>(w, q, dot_start<F>(nsum[0]));
+    const __m512i dot1 = dot_quads<4, 4, false>(w, q, dot_start<F>(nsum[1]));
+    __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(dot0), s.d[0]);
+    t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot1), s.d[1], t);
+    if constexpr (F::kHasMin)
+      unroll<2>([&](auto i) __attribute__((always_inline)) {
+        constexpr int kG = decltype(i)::value;
+        t = _mm512_fnmadd_ps(s.m[kG], _mm512_set1_ps(static_cast<float>(nsum[kG])), t);
+      });
+    return _mm512_fmadd_ps(t, ad, acc);
+  }
+}
+
+// Bias, then the residual, into columns of panel `p` that exist.
+[[gnu::always_inline]] inline void finish(const LinearArgs& a, uint32_t p, uint32_t row, __m512 acc) {
+  const uint32_t first = p * kPanelCols;
+  const uint32_t left = a.w->n - first;
+  const __mmask16 mask = static_cast<__mmask16>(left >= kPanelCols ? 0xFFFF : (1u << left) - 1);
+  float* out = a.out + row * a.ldo + first;
+  if (a.bias != nullptr) acc = _mm512_add_ps(acc, _mm512_maskz_loadu_ps(mask, a.bias + first));
+  if (a.mode == LinearOutput::kAdd) acc = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), acc);
+  _mm512_mask_storeu_ps(out, mask, acc);
+}
+
+// Bytes ahead of the block in work that are asked for: several blocks of any format, and past the hardware's
+// 4 KiB.
+inline constexpr size_t kPrefetchAhead = 4096;
+
+template <size_t Bytes>
+[[gnu::always_inline]] inline void prefetch_ahead(const uint8_t* p) {
+  unroll<(Bytes + 63) / 64>([&](auto i) __attribute__((always_inline)) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchAhead + decltype(i)::value * 64), _MM_HINT_T0);
+  });
+}
+
+// Rows [row, row + M) of panel `p`.
+template <class F, int M>
+[[gnu::noinline]] void rows_of_panel(const LinearArgs& a, uint32_t p, uint32_t row) {
+  const uint32_t k_blocks = a.w->k / kGroup;
+  const uint8_t* panel = reinterpret_cast<const uint8_t*>(a.w->data) + p * a.w->panel_bytes;
+  const QuantRows x = *a.x;
+  __m512 acc[M];
+  unroll<M>([&](auto r) __attribute__((always_inline)) { acc[decltype(r)::value] = _mm512_setzero_ps(); });
+  for (uint32_t first = 0; first < k_blocks; first += kBlocksPerChunk) {
+    const Chunk<F> chunk = chunk_at<F>(panel, k_blocks, first);
+    const ChunkScales chunk_scales = load_chunk_scales<F>(chunk);
+    for (uint32_t b = 0; b < chunk.blocks; ++b) {
+      constexpr size_t kBytes = F::kFullChunkBytes / kBlocksPerChunk;
+      prefetch_ahead<kBytes>(chunk.data + b * kBytes);
+      __m512i w[kQuads];
+      unpack_codes<F>(chunk.codes(b), w);
+      const BlockScales<F> scales = load_scales<F>(chunk.scales(b), chunk_scales);
+      size_t group = size_t{row} * k_blocks + first + b;
+      unroll<M>([&](auto r) __attribute__((always_inline)) {
+        constexpr int kR = decltype(r)::value;
+        acc[kR] = accumulate<F, M == 1>(w, scales, x, group, acc[kR]);
+        group += k_blocks;
+      });
+    }
+  }
+  unroll<M>([&](auto r) __attribute__((always_inline)) {
+    finish(a, p, row + decltype(r)::value, acc[decltype(r)::value]);
+  });
+}
+
+}  // namespace
+}  // namespace kvasir::avx512
