@@ -15,36 +15,39 @@ namespace kvasir {
 
 enum class TokenKind : uint8_t { kNormal, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
-// Text to token ids and back, from a GGUF's own vocabulary. Immutable and thread-safe after load; time is linear in
-// the text, whatever the text is. Text is bytes: any byte string encodes, and decodes back to itself.
+// Text to token ids and back, from a GGUF's own vocabulary. Immutable and thread-safe after load; time is
+// linear in the text, whatever the text is. Text is bytes: any byte string encodes, and decodes back to
+// itself.
 class Tokenizer {
  public:
-  // Reads `tokenizer.ggml.*`. Refuses unknown tokenizer models and pre-tokenisers by name, and vocabularies that
-  // contradict themselves.
+  // Reads `tokenizer.ggml.*`. Refuses unknown tokenizer models and pre-tokenisers by name, and vocabularies
+  // that contradict themselves.
   static Result<std::unique_ptr<Tokenizer>> load(const GgufMetadata& metadata);
   virtual ~Tokenizer() = default;
 
   struct EncodeOptions {
-    bool add_special = true;     // BOS/EOS as the file asks for
-    bool parse_special = false;  // control tokens written out in the text become their ids: for template text only
+    bool add_special = true;  // BOS/EOS as the file asks for
+    bool parse_special =
+        false;  // control tokens written out in the text become their ids: for template text only
   };
   virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const = 0;
 
-  // Text in parts, of which only some may contain control tokens: what a chat template wrote and what users wrote.
-  // Equals HF's encoding of the concatenation, except that users' words never become control tokens.
+  // Text in parts, of which only some may contain control tokens: what a chat template wrote and what users
+  // wrote. Equals HF's encoding of the concatenation, except that users' words never become control tokens.
   struct Part {
     std::string_view text;
     bool parse_special = false;
   };
   virtual std::vector<TokenId> encode_parts(std::span<const Part> parts, bool add_special) const = 0;
 
-  // The bytes a token stands for in running text; empty for control tokens unless `special`. Ids out of range or
-  // unused give "". May be part of a UTF-8 character.
+  // The bytes a token stands for in running text; empty for control tokens unless `special`. Ids out of range
+  // or unused give "". May be part of a UTF-8 character.
   virtual std::string_view token_bytes(TokenId id, bool special) const = 0;
   // The bytes of a whole sequence: concatenated token bytes, less the space that SentencePiece puts in front.
   std::string decode(std::span<const TokenId> ids, bool special) const;
 
-  // True when a leading space of the very first text token is an artefact to drop (SentencePiece add_space_prefix).
+  // True when a leading space of the very first text token is an artefact to drop (SentencePiece
+  // add_space_prefix).
   virtual bool strips_leading_space() const = 0;
 
   uint32_t vocab_size() const { return static_cast<uint32_t>(kinds_.size()); }
@@ -59,7 +62,8 @@ class Tokenizer {
   TokenId pad() const { return pad_; }
   bool add_bos() const { return add_bos_; }
   bool add_eos() const { return add_eos_; }
-  // Every token that ends a generation: eos, eot, eom and the well-known end-of-turn markers of the vocabulary.
+  // Every token that ends a generation: eos, eot, eom and the well-known end-of-turn markers of the
+  // vocabulary.
   const std::vector<TokenId>& end_tokens() const { return end_tokens_; }
   const std::string& chat_template() const { return chat_template_; }  // "" when the file has none
   const std::string& model() const { return model_; }                  // "gpt2", "llama"
