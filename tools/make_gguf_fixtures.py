@@ -7,6 +7,9 @@ the f32 values that the `gguf` package decodes from them.
 tests/corpus/gguf/sound/, small files that must be read, most of them made by the `gguf` package's writer;
 tests/corpus/gguf/damaged/, small files that must be refused. Both are the seeds of tests/fuzz/gguf_fuzz.cc.
 
+tests/data/gguf/<MODEL>.txt, what the `gguf` package finds in each of models/*.gguf that is there: a line for each key
+(name, kind of value) and each tensor (name, type number, shape).
+
 The output depends on the seed below only, so a rerun leaves git clean.
 
 usage: tools/make_gguf_fixtures.py [FOLDER, in place of tests/]
@@ -196,11 +199,30 @@ def write_corpus(out):
         (refused / f"{name}.gguf").write_bytes(data)
 
 
+def kind_of_value(field):
+    kinds = {gguf.GGUFValueType.BOOL: "bool", gguf.GGUFValueType.STRING: "string", gguf.GGUFValueType.FLOAT32: "float",
+             gguf.GGUFValueType.FLOAT64: "float"}
+    array = "array " if field.types[0] == gguf.GGUFValueType.ARRAY else ""
+    return array + kinds.get(field.types[-1], "int")
+
+
+def write_listings(models, out):
+    out.mkdir(parents=True, exist_ok=True)
+    for model in sorted(models.glob("*.gguf")):
+        reader = gguf.GGUFReader(model)
+        lines = sorted(f"key {key} {kind_of_value(field)}" for key, field in reader.fields.items()
+                       if not key.startswith("GGUF."))
+        lines += [f"tensor {t.name} {int(t.tensor_type)} {' '.join(str(int(n)) for n in t.shape)}"
+                  for t in reader.tensors]
+        (out / f"{model.stem}.txt").write_text("\n".join(lines) + "\n")
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "tests"
     write_quants(out / "data/quants")
     write_corpus(out / "corpus/gguf")
+    write_listings(root / "models", out / "data/gguf")
 
 
 if __name__ == "__main__":
