@@ -14,31 +14,39 @@
 namespace kvasir {
 
 struct EngineConfig {
-  uint32_t max_model_len = 0;          // tokens per sequence, prompt and output together
-  uint32_t max_num_seqs = 64;          // running at once
+  // Tokens per sequence, prompt and output together; 0: the model's context. Where the whole pool holds
+  // fewer, that is the limit.
+  uint32_t max_model_len = 0;
+  uint32_t max_num_seqs = 64;             // running at once
   uint32_t max_num_batched_tokens = 256;  // rows per step (the token budget)
-  uint32_t max_queued_requests = 256;  // waiting; one more is refused
-  uint32_t block_size = 32;            // tokens per KV block, a multiple of 16
-  uint64_t kv_bytes = 0;               // size of the pool; rounded down to whole blocks
+  uint32_t max_queued_requests = 256;     // waiting; one more is refused
+  uint32_t block_size = 32;               // tokens per KV block, a multiple of 16
+  uint64_t kv_bytes = 0;                  // size of the pool; rounded down to whole blocks
   bool enable_prefix_caching = true;
-  bool check_invariants = false;       // after every step instead of only when idle
+  bool check_invariants = false;  // after every step instead of only when idle
 };
 
-// The engine: one thread that owns sequences, blocks and the scheduler, and runs the step loop. All public functions
-// are thread-safe and never wait for a step.
+// What the model of such an engine must be loaded with.
+CausalLm::Limits model_limits(const EngineConfig& config);
+
+// The engine: one thread that owns sequences, blocks and the scheduler, and runs the step loop. All public
+// functions are thread-safe and never wait for a step.
 class Engine {
  public:
-  // `model`, `tokenizer` and the model's pool outlive the engine. Errors: a pool too small for one block per group.
-  static Result<std::unique_ptr<Engine>> start(const EngineConfig& config, CausalLm& model, const Tokenizer& tokenizer,
-                                               const KernelTable& kernels);
+  // `model` (loaded with model_limits(config)), `tokenizer` and the model's pool outlive the engine. Errors:
+  // a limit of 0, a context longer than the model's, a KV pool too small for one block per group or larger
+  // than the machine gives.
+  static Result<std::unique_ptr<Engine>> start(const EngineConfig& config, CausalLm& model,
+                                               const Tokenizer& tokenizer, const KernelTable& kernels);
   virtual ~Engine() = default;  // cancels everything and joins the thread
 
-  // Queues a request. Errors: kInvalidArgument when it can never fit (message with both numbers), kResourceExhausted
-  // when the queue is full, kUnavailable when draining. Events go to `sink` until each choice has finished.
+  // Queues a request. Errors: kInvalidArgument when it can never fit (message with both numbers),
+  // kResourceExhausted when the queue is full, kUnavailable when draining. Events go to `sink` until each
+  // choice has finished.
   virtual Result<RequestId> submit(Request request, TokenSink sink) = 0;
 
-  // Stops a request: its blocks are free within one step. No event follows except kCancelled for unfinished choices.
-  // Unknown or finished ids are ignored.
+  // Stops a request: its blocks are free within one step. No event follows except kCancelled for unfinished
+  // choices. Unknown or finished ids are ignored.
   virtual void cancel(RequestId id) = 0;
 
   // Refuses new requests from now on; drained() tells when the last running one is done.
@@ -48,8 +56,9 @@ class Engine {
   // A snapshot of counters, at most one step old; never waits.
   virtual EngineStats stats() const = 0;
 
-  virtual const EngineConfig& config() const = 0;
-  virtual uint64_t kv_token_capacity() const = 0;  // tokens the pool holds
+  virtual const EngineConfig& config() const = 0;  // with max_model_len as it really is
+  // Tokens the pool holds, windows not considered.
+  virtual uint64_t kv_token_capacity() const = 0;
 };
 
 }  // namespace kvasir

@@ -16,8 +16,8 @@ namespace kvasir {
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kError };
 
-// What the engine says about one choice after a step: tokens, the text they released, and the end of it. Text is
-// always valid UTF-8 and concatenates to the whole answer. One event may carry several tokens.
+// What the engine says about one choice after a step: tokens, the text they released, and the end of it. Text
+// is always valid UTF-8 and concatenates to the whole answer. One event may carry several tokens.
 struct TokenEvent {
   uint32_t choice = 0;
   std::vector<TokenId> tokens;
@@ -34,8 +34,8 @@ struct TokenEvent {
   uint32_t output_tokens = 0;
 };
 
-// Receives a request's events, on the engine thread, in order per choice. Must not block and not call the engine back;
-// servers post to their own executor. The last event of each choice has finish != kNone.
+// Receives a request's events, on the engine thread, in order per choice. Must not block and not call the
+// engine back; servers post to their own executor. The last event of each choice has finish != kNone.
 using TokenSink = std::function<void(TokenEvent&&)>;
 
 // One request: a prompt and what to do with it.
@@ -46,10 +46,10 @@ struct Request {
   uint32_t n = 1;
   std::vector<std::string> stop;
   bool include_stop = false;
-  bool special_text = false;    // keep control tokens in the text
-  std::string cache_salt;       // requests share KV only with the same salt
-  // Prompt logprobs (echo): the raw log-probability of every prompt token after the first, and its prompt_logprobs
-  // best. Positions are then computed afresh, not taken from the prefix cache.
+  bool special_text = false;  // keep control tokens in the text
+  std::string cache_salt;     // requests share KV only with the same salt
+  // Prompt logprobs (echo): the raw log-probability of every prompt token after the first, and its
+  // prompt_logprobs best. Positions are then computed afresh, not taken from the prefix cache.
   int32_t prompt_logprobs = -1;
   std::function<void(std::vector<SampledToken>&&)> prompt_logprobs_sink;
 };

@@ -6,7 +6,8 @@
 
 namespace kvasir {
 
-// A histogram with fixed upper bounds (seconds or tokens); counts has one more cell than bounds, the last for +Inf.
+// A histogram with fixed upper bounds (seconds or tokens); counts has one more cell than bounds, the last for
+// +Inf.
 struct HistogramSnapshot {
   std::vector<double> bounds;
   std::vector<uint64_t> counts;
@@ -22,7 +23,7 @@ struct EngineStats {
   // Counters.
   uint64_t steps = 0;
   uint64_t prompt_tokens = 0, generation_tokens = 0;
-  uint64_t computed_tokens = 0;  // rows run through the model
+  uint64_t computed_tokens = 0;                  // rows run through the model
   uint64_t prefix_queries = 0, prefix_hits = 0;  // tokens asked of and served by the prefix cache
   uint64_t preemptions = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;

@@ -12,14 +12,22 @@ namespace {
 
 constexpr uint32_t kBlock = 16;
 
-// A pool whose slots remember which token was written where, so that a wrong table shows as a wrong token.
+uint64_t prefix_value(const std::vector<TokenId>& tokens, uint32_t position) {
+  uint64_t value = 14695981039346656037ull;
+  for (uint32_t p = 0; p <= position; ++p)
+    value = (value ^ static_cast<uint64_t>(tokens[p] + 1)) * 1099511628211ull;
+  return value;
+}
+
+// A pool whose slots remember what was written where: like K and V, a value made from the whole prefix. So a
+// wrong table shows as a wrong value.
 class Kv {
  public:
   Kv(std::vector<uint32_t> windows, uint32_t blocks, PrefixCache::Options options = {})
       : layout(make_layout(windows)),
         pool(blocks),
         cache(layout, pool, options),
-        slots(size_t{blocks} * kBlock, kNoToken) {}
+        slots(size_t{blocks} * kBlock, 0) {}
 
   static KvLayout make_layout(const std::vector<uint32_t>& windows) {
     std::vector<KvLayerSpec> layers;
@@ -44,7 +52,7 @@ class Kv {
     for (const BlockCopy& copy : copies)
       std::copy_n(&slots[index_of(copy.from) * kBlock], kBlock, &slots[index_of(copy.to) * kBlock]);
     for (uint32_t p = computed; p < computed + rows; ++p) {
-      for_each_unit(t, p, [&](TokenId& slot) { slot = tokens[p]; });
+      for_each_unit(t, p, [&](uint64_t& slot) { slot = prefix_value(tokens, p); });
     }
     expect_visible(t, tokens, computed);
     t.commit(tokens, computed + rows);
@@ -58,7 +66,7 @@ class Kv {
         for (uint32_t u = 0; u < layout.groups()[g].units; ++u) {
           const BlockId id = t.tables()[g][p / kBlock * layout.groups()[g].units + u];
           ASSERT_NE(id, kNoBlock) << "group " << g << " position " << p << " seen from " << position;
-          ASSERT_EQ(slots[index_of(id) * kBlock + p % kBlock], tokens[p])
+          ASSERT_EQ(slots[index_of(id) * kBlock + p % kBlock], prefix_value(tokens, p))
               << "group " << g << " position " << p;
         }
       }
@@ -86,7 +94,7 @@ class Kv {
   KvLayout layout;
   BlockPool pool;
   PrefixCache cache;
-  std::vector<TokenId> slots;
+  std::vector<uint64_t> slots;
 };
 
 std::vector<TokenId> text(uint32_t n, TokenId first = 0) {

@@ -114,7 +114,7 @@ PrefixCache::Hit PrefixCache::lookup(SaltId salt, std::span<const TokenId> token
     for (size_t g = 0; g < groups.size(); ++g) {
       runs_[g] = resident(node, static_cast<uint32_t>(g)) != nullptr ? runs_[g] + 1 : 0;
       const uint32_t first = first_visible(groups[g].window, boundary) / block_size_;
-      usable = usable && (first >= depth || runs_[g] >= depth - first);
+      usable = usable && runs_[g] >= depth - first;
       broken = broken || (groups[g].window == 0 && runs_[g] < depth);
     }
     if (broken) break;

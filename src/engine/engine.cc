@@ -1,0 +1,246 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/engine_core.h"
+#include "engine/request_check.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint32_t kMinLogitRows = 64;  // so that scoring a prompt goes in sensible chunks
+
+// So long nothing must have happened before the idle engine checks its invariants, so that nobody waits for
+// that.
+constexpr std::chrono::milliseconds kQuiet{20};
+
+// The thread around an EngineCore. `mutex_` guards the inbox; it is held for moments, never during a step.
+class ThreadedEngine final : public Engine {
+ public:
+  ThreadedEngine(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
+                 const Tokenizer& tokenizer, const KernelTable& kernels)
+      : config_(config),
+        limits_{model.config().vocab_size, config.max_model_len, config.max_num_seqs},
+        token_capacity_(uint64_t{blocks / layout.units()} * layout.block_size()),
+        core_(config, layout, blocks, model, tokenizer, kernels, random_seed()) {
+    stats_ = core_.update_stats();
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~ThreadedEngine() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+  Result<RequestId> submit(Request request, TokenSink sink) override {
+    KVASIR_RETURN_IF_ERROR(check_request(request, limits_));
+    const double now = monotonic_seconds();
+    RequestId id{};
+    {
+      const std::lock_guard lock(mutex_);
+      if (draining_) return unavailable("the engine is draining and takes no new requests");
+      if (queued_ >= config_.max_queued_requests)
+        return resource_exhausted(
+            fmt::format("{} requests are waiting; the queue holds {}", queued_, config_.max_queued_requests));
+      ++queued_;
+      ++active_;
+      id = RequestId{++last_id_};
+      inbox_.push_back({id, std::move(request), std::move(sink), now});
+    }
+    wake_.notify_one();
+    return id;
+  }
+
+  void cancel(RequestId id) override {
+    {
+      const std::lock_guard lock(mutex_);
+      cancels_.push_back(id);
+    }
+    wake_.notify_one();
+  }
+
+  void drain() override {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+  }
+
+  bool drained() const override {
+    const std::lock_guard lock(mutex_);
+    return draining_ && active_ == 0;
+  }
+
+  EngineStats stats() const override {
+    const std::lock_guard lock(stats_mutex_);
+    return stats_;
+  }
+
+  const EngineConfig& config() const override { return config_; }
+  uint64_t kv_token_capacity() const override { return token_capacity_; }
+
+ private:
+  struct Arrival {
+    RequestId id;
+    Request request;
+    TokenSink sink;
+    double time;
+  };
+
+  static uint64_t random_seed() {
+    std::random_device device;
+    return (uint64_t{device()} << 32) | device();
+  }
+
+  void run();
+  bool take_inbox();
+  void account();
+  void check_idle() const;
+
+  const EngineConfig config_;
+  const RequestLimits limits_;
+  const uint64_t token_capacity_;
+  EngineCore core_;  // the thread's, once it runs
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Arrival> inbox_;
+  std::vector<RequestId> cancels_;
+  bool stop_ = false;
+  bool draining_ = false;
+  uint64_t last_id_ = 0;
+  uint32_t queued_ = 0;  // accepted and not yet computed for the first time
+  uint32_t active_ = 0;  // accepted and not yet ended
+
+  std::vector<Arrival> arrivals_;  // the thread's side of the inbox
+  std::vector<RequestId> cancelled_;
+  uint64_t started_seen_ = 0;
+  uint64_t ended_seen_ = 0;
+
+  mutable std::mutex stats_mutex_;
+  EngineStats stats_;
+  std::thread thread_;
+};
+
+void ThreadedEngine::run() {
+  while (take_inbox()) {
+    for (Arrival& a : arrivals_) core_.add(a.id, std::move(a.request), std::move(a.sink), a.time);
+    arrivals_.clear();
+    for (const RequestId id : cancelled_) core_.cancel(id);
+    cancelled_.clear();
+    if (core_.has_work()) core_.step();
+    account();
+  }
+  core_.cancel_all();
+  check_idle();
+  account();
+}
+
+// Moves what has arrived to the thread's side; sleeps while there is nothing to do. False when the engine
+// ends.
+bool ThreadedEngine::take_inbox() {
+  const auto something = [this] { return stop_ || !inbox_.empty() || !cancels_.empty(); };
+  std::unique_lock lock(mutex_);
+  if (!core_.has_work() && !wake_.wait_for(lock, kQuiet, something)) {
+    lock.unlock();
+    check_idle();
+    lock.lock();
+    wake_.wait(lock, something);
+  }
+  std::swap(inbox_, arrivals_);
+  std::swap(cancels_, cancelled_);
+  if (!stop_) return true;
+  // Requests that the core never saw get their end too.
+  lock.unlock();
+  for (Arrival& a : arrivals_) core_.add(a.id, std::move(a.request), std::move(a.sink), a.time);
+  return false;
+}
+
+// Publishes what the last step changed.
+void ThreadedEngine::account() {
+  {
+    const std::lock_guard lock(stats_mutex_);
+    stats_ = core_.update_stats();
+  }
+  const std::lock_guard lock(mutex_);
+  queued_ -= static_cast<uint32_t>(core_.requests_started() - started_seen_);
+  active_ -= static_cast<uint32_t>(core_.requests_ended() - ended_seen_);
+  started_seen_ = core_.requests_started();
+  ended_seen_ = core_.requests_ended();
+}
+
+void ThreadedEngine::check_idle() const {
+  const Status status = core_.check_integrity();
+  if (!status.ok()) spdlog::critical("{}", status.message());
+  CHECK(status.ok());
+}
+
+// The longest sequence of at most `wanted` tokens that fits a pool of `blocks` alone.
+uint32_t longest_sequence(const KvLayout& layout, uint32_t blocks, uint32_t wanted) {
+  uint32_t low = 0;
+  uint32_t high = wanted;
+  while (low < high) {
+    const uint32_t middle = low + (high - low + 1) / 2;
+    if (layout.blocks_for(middle) <= blocks)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+Status check_config(const EngineConfig& config, uint32_t context_length) {
+  if (config.max_num_seqs == 0 || config.max_num_batched_tokens == 0 || config.max_queued_requests == 0)
+    return invalid_argument(
+        fmt::format("max_num_seqs {}, max_num_batched_tokens {} and max_queued_requests {} must be above 0",
+                    config.max_num_seqs, config.max_num_batched_tokens, config.max_queued_requests));
+  if (config.max_model_len > context_length)
+    return invalid_argument(fmt::format("max_model_len {} is longer than the model's context of {} tokens",
+                                        config.max_model_len, context_length));
+  return {};
+}
+
+}  // namespace
+
+CausalLm::Limits model_limits(const EngineConfig& config) {
+  return {config.max_num_batched_tokens,
+          std::min(config.max_num_batched_tokens, std::max(config.max_num_seqs, kMinLogitRows))};
+}
+
+Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, CausalLm& model,
+                                              const Tokenizer& tokenizer, const KernelTable& kernels) {
+  KVASIR_RETURN_IF_ERROR(check_config(config, model.config().context_length));
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
+                          KvLayout::make(model.config().kv_layers(), config.block_size));
+  const uint64_t blocks = std::min<uint64_t>(config.kv_bytes / layout.block_bytes(), UINT32_MAX / 2);
+  EngineConfig complete = config;
+  if (complete.max_model_len == 0) complete.max_model_len = model.config().context_length;
+  complete.max_model_len = longest_sequence(layout, static_cast<uint32_t>(blocks), complete.max_model_len);
+  if (complete.max_model_len < 2)
+    return invalid_argument(
+        fmt::format("a KV pool of {} bytes holds {} blocks; a sequence needs at least {} of {} bytes each",
+                    config.kv_bytes, blocks, layout.blocks_for(2), layout.block_bytes()));
+  try {
+    return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
+        complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels));
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted(
+        fmt::format("the machine does not give {} bytes for the KV pool", config.kv_bytes));
+  }
+}
+
+}  // namespace kvasir

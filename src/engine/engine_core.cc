@@ -1,0 +1,277 @@
+#include "engine/engine_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "decoding/logprobs.h"
+
+namespace kvasir {
+namespace {
+
+Scheduler::Options scheduler_options(const EngineConfig& config) {
+  const CausalLm::Limits limits = model_limits(config);
+  return {config.max_num_seqs, limits.max_rows, limits.max_logit_rows, config.max_model_len};
+}
+
+bool is_sound(std::span<const float> row) {
+  bool sound = true;
+  for (const float x : row) sound &= x <= std::numeric_limits<float>::max();
+  return sound;
+}
+
+}  // namespace
+
+double monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
+                       const Tokenizer& tokenizer, const KernelTable& kernels, uint64_t hash_seed)
+    : config_(config),
+      layout_(layout),
+      tokenizer_(tokenizer),
+      kernels_(kernels),
+      vocab_(model.config().vocab_size),
+      pool_(blocks),
+      cache_(layout_, pool_, {config.enable_prefix_caching, hash_seed, 64}),
+      scheduler_(scheduler_options(config), layout_, pool_, cache_),
+      runner_(model, layout_, blocks, model_limits(config), config.max_num_seqs),
+      recorder_(config.max_model_len) {
+  row_copy_.resize(vocab_);
+}
+
+EngineCore::~EngineCore() {
+  cancel_all();
+}
+
+std::unique_ptr<Choice> EngineCore::make_choice(ActiveRequest& request, uint32_t index, BlockTable table,
+                                                std::vector<TokenId> tokens, uint32_t prompt_length) {
+  const Request& r = request.request;
+  Sampler sampler(r.sampling, index, vocab_, tokenizer_.end_tokens(), kernels_);
+  sampler.observe_prompt({tokens.data(), prompt_length});
+  TextAssembler text(tokenizer_, {r.stop, r.include_stop, r.special_text});
+  auto choice = std::make_unique<Choice>(request, index, std::move(sampler), std::move(text),
+                                         std::move(table), std::move(tokens), prompt_length);
+  choice->age = {static_cast<uint64_t>(request.id), index};
+  return choice;
+}
+
+void EngineCore::add(RequestId id, Request request, TokenSink sink, double arrived) {
+  auto active = std::make_unique<ActiveRequest>();
+  active->id = id;
+  active->sink = std::move(sink);
+  active->times.arrived = arrived;
+  active->unfinished = request.n;
+
+  std::vector<TokenId> tokens = std::exchange(request.prompt, {});
+  const uint32_t prompt_length = static_cast<uint32_t>(tokens.size());
+  const uint64_t most =
+      std::min<uint64_t>(uint64_t{prompt_length} + request.sampling.max_tokens, config_.max_model_len);
+  tokens.reserve(most);
+  BlockTable table(layout_, pool_, cache_, request.cache_salt, static_cast<uint32_t>(most));
+  active->request = std::move(request);
+
+  auto choice = make_choice(*active, 0, std::move(table), std::move(tokens), prompt_length);
+  choice->slots = active->request.n;
+  if (active->request.prompt_logprobs >= 0) {
+    if (prompt_length > 1)
+      choice->score_from = 0;
+    else if (active->request.prompt_logprobs_sink)
+      active->request.prompt_logprobs_sink({});
+  }
+  active->choices.push_back(std::move(choice));
+  scheduler_.add(*active->choices[0]);
+  requests_.emplace(static_cast<uint64_t>(id), std::move(active));
+}
+
+void EngineCore::cancel(RequestId id) {
+  const auto it = requests_.find(static_cast<uint64_t>(id));
+  if (it == requests_.end()) return;
+  const double now = monotonic_seconds();
+  for (const std::unique_ptr<Choice>& choice : it->second->choices) {
+    if (choice->state != Sequence::State::kFinished) finish(*choice, FinishReason::kCancelled, {}, now);
+  }
+  reap(now);
+}
+
+void EngineCore::cancel_all() {
+  while (!requests_.empty()) cancel(RequestId{requests_.begin()->first});
+}
+
+void EngineCore::step() {
+  const double start = monotonic_seconds();
+  const SchedulerOutput& plan = scheduler_.plan();
+  note_started(plan, start);
+  if (config_.check_invariants) {
+    const Status status = scheduler_.check_integrity();
+    if (!status.ok()) spdlog::critical("{}", status.message());
+    CHECK(status.ok());
+  }
+  runner_.run(plan);
+  const double now = monotonic_seconds();
+  for (const SchedulerOutput::Item& item : plan.items) commit(item, now);
+  reap(now);
+  recorder_.on_step(plan.rows, monotonic_seconds() - start);
+}
+
+void EngineCore::note_started(const SchedulerOutput& plan, double now) {
+  for (const SchedulerOutput::Item& item : plan.items) {
+    RequestTimes& times = static_cast<Choice*>(item.sequence)->request.times;
+    if (times.scheduled > 0) continue;
+    times.scheduled = now;
+    ++requests_started_;
+    recorder_.on_scheduled(times);
+  }
+}
+
+void EngineCore::commit(const SchedulerOutput::Item& item, double now) {
+  Choice& choice = static_cast<Choice&>(*item.sequence);
+  choice.computed += item.rows;
+  choice.scheduled = 0;
+  choice.table.commit(choice.tokens, choice.computed);
+  if (!score_prompt(choice, item)) {
+    finish(choice, FinishReason::kError,
+           internal_error("the model gave an unsound logit (NaN or infinity) for a prompt token"), now);
+    return;
+  }
+  if (choice.pending() == 0) choose(choice, runner_.logits(item.first_logit_row + item.logit_rows - 1), now);
+}
+
+// Log-probabilities of prompt tokens from the rows just computed. False when a row is unsound.
+bool EngineCore::score_prompt(Choice& choice, const SchedulerOutput::Item& item) {
+  if (choice.score_from >= choice.prompt_length) return true;
+  ActiveRequest& request = choice.request;
+  const uint32_t first = choice.computed - item.logit_rows;  // position of the first logit row
+  for (uint32_t r = 0; r < item.logit_rows && first + r + 1 < choice.prompt_length; ++r) {
+    const std::span<const float> row = runner_.logits(item.first_logit_row + r);
+    if (!is_sound(row)) return false;
+    request.prompt_logprobs.push_back(score_token(row, choice.tokens[first + r + 1],
+                                                  static_cast<uint32_t>(request.request.prompt_logprobs),
+                                                  kernels_, scratch_));
+    choice.score_from = first + r + 1;
+  }
+  if (choice.score_from + 1 == choice.prompt_length) {
+    choice.score_from = Sequence::kNothing;
+    if (request.request.prompt_logprobs_sink)
+      request.request.prompt_logprobs_sink(std::exchange(request.prompt_logprobs, {}));
+  }
+  return true;
+}
+
+// Everything known is computed: takes the next token from the last row's logits.
+void EngineCore::choose(Choice& choice, std::span<float> row, double now) {
+  RequestTimes& times = choice.request.times;
+  if (times.first_token == 0) {
+    times.first_token = now;
+    recorder_.on_first_token(times, choice.prompt_length);
+  }
+  if (choice.sampler.params().max_tokens == 0) {
+    finish(choice, FinishReason::kLength, {}, now);
+    return;
+  }
+  if (choice.slots > 1) part_choices(choice, row, now);
+  Result<SampledToken> chosen = choice.sampler.sample(row, choice.known(), choice.output_tokens, scratch_);
+  if (!chosen.ok()) {
+    finish(choice, FinishReason::kError, chosen.status(), now);
+    return;
+  }
+  if (choice.output_tokens > 0) recorder_.on_token(now - choice.last_token_time);
+  choice.last_token_time = now;
+  ++recorder_.stats().generation_tokens;
+  const FinishReason reason = choice.accept(std::move(chosen).value(), tokenizer_, config_.max_model_len);
+  if (reason != FinishReason::kNone)
+    finish(choice, reason, {}, now);
+  else
+    choice.request.sink(choice.take_event());
+}
+
+// The prompt of n choices is computed: the others start from choice 0's blocks and from the same logits.
+void EngineCore::part_choices(Choice& first, std::span<const float> row, double now) {
+  ActiveRequest& request = first.request;
+  for (uint32_t i = 1; i < request.request.n; ++i) {
+    std::vector<TokenId> tokens;
+    tokens.reserve(first.tokens.capacity());
+    tokens.assign(first.tokens.begin(), first.tokens.end());
+    auto choice = make_choice(request, i, first.table.fork(), std::move(tokens), first.prompt_length);
+    choice->computed = first.computed;
+    choice->cached_tokens = first.cached_tokens;
+    Choice& added = *request.choices.emplace_back(std::move(choice));
+    scheduler_.add_fork(first, added);
+    std::copy(row.begin(), row.end(), row_copy_.begin());
+    choose(added, row_copy_, now);
+  }
+}
+
+void EngineCore::finish(Choice& choice, FinishReason reason, Status error, double now) {
+  ActiveRequest& request = choice.request;
+  scheduler_.remove(choice);
+  recorder_.on_choice_finished(reason, choice.output_tokens);
+  request.times.finished = now;
+  request.unfinished -= choice.slots;
+  if (request.unfinished == 0) ended_.push_back(static_cast<uint64_t>(request.id));
+  choice.event.finish = reason;
+  choice.event.error = error;
+  request.sink(choice.take_event());
+  finish_unparted(choice, reason, error);
+}
+
+// The choices that have not parted from this one end as it does.
+void EngineCore::finish_unparted(Choice& choice, FinishReason reason, const Status& error) {
+  for (uint32_t i = 1; i < choice.slots; ++i) {
+    TokenEvent event = choice.take_event();
+    event.choice = i;
+    event.finish = reason;
+    event.error = error;
+    recorder_.on_choice_finished(reason, 0);
+    choice.request.sink(std::move(event));
+  }
+}
+
+void EngineCore::reap(double now) {
+  for (const uint64_t id : ended_) {
+    const auto it = requests_.find(id);
+    CHECK(it != requests_.end());
+    requests_started_ += it->second->times.scheduled == 0;
+    ++requests_ended_;
+    it->second->times.finished = now;
+    recorder_.on_request_finished(it->second->times);
+    requests_.erase(it);
+  }
+  ended_.clear();
+}
+
+const EngineStats& EngineCore::update_stats() {
+  EngineStats& stats = recorder_.stats();
+  stats.running = static_cast<uint32_t>(scheduler_.running().size());
+  stats.waiting = static_cast<uint32_t>(scheduler_.waiting().size());
+  stats.blocks_total = pool_.total();
+  stats.blocks_used = pool_.owned();
+  stats.blocks_cached = pool_.cached();
+  stats.blocks_free = pool_.free();
+  stats.preemptions = scheduler_.counters().preemptions;
+  stats.prefix_queries = scheduler_.counters().prefix_queries;
+  stats.prefix_hits = scheduler_.counters().prefix_hits;
+  uint64_t empty = 0;
+  for (const Sequence* s : scheduler_.running())
+    empty += uint64_t{s->table.entries() * layout_.block_size() - s->computed} * layout_.units();
+  const uint64_t slots = uint64_t{pool_.owned()} * layout_.block_size();
+  stats.kv_waste = slots == 0 ? 0.0 : std::min(1.0, static_cast<double>(empty) / static_cast<double>(slots));
+  return stats;
+}
+
+Status EngineCore::check_integrity() const {
+  KVASIR_RETURN_IF_ERROR(scheduler_.check_integrity());
+  if (has_work()) return {};
+  if (pool_.owned() != 0 || !requests_.empty())
+    return internal_error(fmt::format("nothing runs, but {} blocks are owned and {} requests are held",
+                                      pool_.owned(), requests_.size()));
+  return {};
+}
+
+}  // namespace kvasir

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "decoding/sampler_scratch.h"
+#include "engine/choice.h"
+#include "engine/engine.h"
+#include "engine/model_runner.h"
+#include "engine/scheduler.h"
+#include "engine/stats_recorder.h"
+
+namespace kvasir {
+
+// The engine without its thread: requests in, steps, events out. Everything here belongs to one thread.
+class EngineCore {
+ public:
+  // `config` is complete (see Engine::start). The references outlive the core. Throws std::bad_alloc when the
+  // machine has not the memory.
+  EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
+             const Tokenizer& tokenizer, const KernelTable& kernels, uint64_t hash_seed);
+  ~EngineCore();
+
+  // A request that check_request() let through. `arrived` is in monotonic_seconds(). Ids ascend.
+  void add(RequestId id, Request request, TokenSink sink, double arrived);
+  // Ends a request, if it is there: kCancelled for its unfinished choices.
+  void cancel(RequestId id);
+  void cancel_all();
+
+  bool has_work() const { return scheduler_.has_work(); }
+  // Plans, computes and commits one step. There must be work.
+  void step();
+
+  // Requests that have left the queue (were computed for the first time, or ended before), and that have
+  // ended.
+  uint64_t requests_started() const { return requests_started_; }
+  uint64_t requests_ended() const { return requests_ended_; }
+  size_t requests_held() const { return requests_.size(); }
+
+  const EngineStats& update_stats();
+  // The invariants of docs/invariants.md; when nothing is left to do, also that every block has come home.
+  Status check_integrity() const;
+
+ private:
+  std::unique_ptr<Choice> make_choice(ActiveRequest& request, uint32_t index, BlockTable table,
+                                      std::vector<TokenId> tokens, uint32_t prompt_length);
+  void note_started(const SchedulerOutput& plan, double now);
+  void commit(const SchedulerOutput::Item& item, double now);
+  bool score_prompt(Choice& choice, const SchedulerOutput::Item& item);
+  void choose(Choice& choice, std::span<float> row, double now);
+  void part_choices(Choice& first, std::span<const float> row, double now);
+  void finish(Choice& choice, FinishReason reason, Status error, double now);
+  void finish_unparted(Choice& choice, FinishReason reason, const Status& error);
+  void reap(double now);
+
+  EngineConfig config_;
+  const KvLayout layout_;
+  const Tokenizer& tokenizer_;
+  const KernelTable& kernels_;
+  uint32_t vocab_;
+  BlockPool pool_;
+  PrefixCache cache_;
+  Scheduler scheduler_;
+  ModelRunner runner_;
+  StatsRecorder recorder_;
+  SamplerScratch scratch_;
+  std::vector<float> row_copy_;
+  std::unordered_map<uint64_t, std::unique_ptr<ActiveRequest>> requests_;
+  std::vector<uint64_t> ended_;  // in this step, still held
+  uint64_t requests_started_ = 0;
+  uint64_t requests_ended_ = 0;
+};
+
+// Seconds of the monotonic clock.
+double monotonic_seconds();
+
+}  // namespace kvasir

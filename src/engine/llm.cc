@@ -1,0 +1,105 @@
+#include "engine/llm.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "engine/memory_plan.h"
+#include "gguf/gguf_file.h"
+#include "kvcache/kv_layout.h"
+
+namespace kvasir {
+namespace {
+
+// What the engine's thread fills in while the caller waits.
+struct Collector {
+  std::mutex mutex;
+  std::condition_variable done;
+  Llm::Answer answer;
+  Status error;
+  uint32_t unfinished = 0;
+
+  void take(TokenEvent&& event) {
+    const std::lock_guard lock(mutex);
+    Llm::Completion& c = answer.choices[event.choice];
+    c.tokens.insert(c.tokens.end(), event.tokens.begin(), event.tokens.end());
+    for (SampledToken& t : event.logprobs) c.logprobs.push_back(std::move(t));
+    c.text += event.text;
+    c.prompt_tokens = event.prompt_tokens;
+    c.cached_tokens = event.cached_tokens;
+    if (event.finish == FinishReason::kNone) return;
+    c.finish = event.finish;
+    c.stop_string = std::move(event.stop_string);
+    c.stop_token = event.stop_token;
+    if (event.finish == FinishReason::kError) error = event.error;
+    if (--unfinished == 0) done.notify_one();
+  }
+};
+
+Result<const KernelTable*> choose_kernels(std::optional<Isa> isa) {
+  if (isa && !isa_supported(*isa))
+    return unsupported(fmt::format("this machine does not have the instruction set {}", isa_name(*isa)));
+  return &kernel_table(isa.value_or(best_isa()));
+}
+
+Status size_pool(const ModelConfig& model, EngineConfig* config) {
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::make(model.kv_layers(), config->block_size));
+  const uint32_t length = config->max_model_len != 0 ? config->max_model_len : model.context_length;
+  KVASIR_ASSIGN_OR_RETURN(
+      config->kv_bytes, kv_pool_bytes(layout, read_memory(), config->kv_bytes, config->max_num_seqs, length));
+  return {};
+}
+
+}  // namespace
+
+Llm::~Llm() = default;
+
+Result<std::unique_ptr<Llm>> Llm::open(const std::string& path, const Options& options) {
+  KVASIR_ASSIGN_OR_RETURN(const KernelTable* kernels, choose_kernels(options.isa));
+  KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
+  std::unique_ptr<Llm> llm(new Llm);
+  llm->kernels_ = kernels;
+  llm->pool_ = std::make_unique<ThreadPool>(options.threads != 0 ? options.threads : usable_cpus());
+  KVASIR_ASSIGN_OR_RETURN(llm->tokenizer_, Tokenizer::load(file.metadata()));
+  KVASIR_ASSIGN_OR_RETURN(llm->model_, CausalLm::load(file, *kernels, *llm->pool_,
+                                                      model_limits(options.engine), options.progress));
+  EngineConfig config = options.engine;
+  KVASIR_RETURN_IF_ERROR(size_pool(llm->model_->config(), &config));
+  KVASIR_ASSIGN_OR_RETURN(llm->engine_, Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels));
+  return llm;
+}
+
+Result<Llm::Answer> Llm::generate(Request request, const OnEvent& on_event) {
+  const auto collector = std::make_shared<Collector>();
+  collector->unfinished = request.n;
+  collector->answer.choices.resize(request.n);
+  if (request.prompt_logprobs >= 0 && !request.prompt_logprobs_sink) {
+    request.prompt_logprobs_sink = [collector](std::vector<SampledToken>&& scores) {
+      const std::lock_guard lock(collector->mutex);
+      collector->answer.prompt_logprobs = std::move(scores);
+    };
+  }
+  const auto sink = [collector, on_event](TokenEvent&& event) {
+    if (on_event) on_event(event);
+    collector->take(std::move(event));
+  };
+  const Result<RequestId> id = engine_->submit(std::move(request), sink);
+  if (!id.ok()) return id.status();
+  std::unique_lock lock(collector->mutex);
+  collector->done.wait(lock, [&] { return collector->unfinished == 0; });
+  if (!collector->error.ok()) return collector->error;
+  return std::move(collector->answer);
+}
+
+Result<Llm::Completion> Llm::complete(std::string_view prompt, const SamplingParams& sampling,
+                                      const OnEvent& on_event) {
+  Request request;
+  request.prompt = tokenizer_->encode(prompt, {});
+  request.sampling = sampling;
+  KVASIR_ASSIGN_OR_RETURN(Answer answer, generate(std::move(request), on_event));
+  return std::move(answer.choices[0]);
+}
+
+}  // namespace kvasir

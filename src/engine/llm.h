@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "kernels/table.h"
+#include "models/causal_lm.h"
+#include "tokenizer/tokenizer.h"
+
+namespace kvasir {
+
+// A GGUF file, ready to generate: the model, its tokenizer and an engine, behind blocking calls. The text
+// interface for `kvasir run`, tests and benchmarks; servers use engine() directly.
+class Llm {
+ public:
+  struct Options {
+    uint32_t threads = 0;    // 0: as many CPUs as the process may use
+    std::optional<Isa> isa;  // none: the best this machine has
+    // kv_bytes 0: chosen from the machine's free memory (engine/memory_plan.h). max_model_len 0: the model's
+    // context, as far as that memory reaches.
+    EngineConfig engine;
+    CausalLm::Progress progress;
+  };
+
+  // Errors: a file that cannot be read or run, an instruction set that is not there, too little memory.
+  static Result<std::unique_ptr<Llm>> open(const std::string& path, const Options& options);
+  ~Llm();
+
+  struct Completion {
+    std::vector<TokenId> tokens;
+    std::vector<SampledToken> logprobs;
+    std::string text;
+    FinishReason finish = FinishReason::kNone;
+    std::optional<std::string> stop_string;
+    std::optional<TokenId> stop_token;
+    uint32_t prompt_tokens = 0;
+    uint32_t cached_tokens = 0;
+  };
+  struct Answer {
+    std::vector<Completion> choices;            // n of them
+    std::vector<SampledToken> prompt_logprobs;  // where the request asked for them
+  };
+  // Called on the engine's thread with each event, before it is added to the answer; see TokenSink.
+  using OnEvent = std::function<void(const TokenEvent&)>;
+
+  // Runs one request and waits for its end. Thread-safe. Errors: the request is refused, or a choice ended in
+  // an error.
+  Result<Answer> generate(Request request, const OnEvent& on_event = {});
+  // The same for text, encoded with the file's BOS rule and without control tokens. With n = 1.
+  Result<Completion> complete(std::string_view prompt, const SamplingParams& sampling,
+                              const OnEvent& on_event = {});
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  CausalLm& model() { return *model_; }
+  Engine& engine() { return *engine_; }
+  ThreadPool& pool() { return *pool_; }
+  const KernelTable& kernels() const { return *kernels_; }
+
+ private:
+  Llm() = default;
+  const KernelTable* kernels_ = nullptr;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<CausalLm> model_;
+  std::unique_ptr<Engine> engine_;  // ends first
+};
+
+}  // namespace kvasir

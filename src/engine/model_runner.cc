@@ -1,0 +1,45 @@
+#include "engine/model_runner.h"
+
+#include "base/check.h"
+
+namespace kvasir {
+
+ModelRunner::ModelRunner(CausalLm& model, const KvLayout& layout, uint32_t blocks,
+                         const CausalLm::Limits& limits, uint32_t max_num_seqs)
+    : model_(model),
+      store_(layout, blocks),
+      limits_(limits),
+      vocab_(model.config().vocab_size),
+      logits_(size_t{limits.max_logit_rows} * vocab_ * sizeof(float)) {
+  tokens_.reserve(limits.max_rows);
+  positions_.reserve(limits.max_rows);
+  sequences_.reserve(max_num_seqs);
+  logit_rows_.reserve(limits.max_logit_rows);
+}
+
+void ModelRunner::run(const SchedulerOutput& plan) {
+  CHECK(plan.rows <= limits_.max_rows && plan.logit_rows <= limits_.max_logit_rows);
+  for (const BlockCopy& copy : plan.copies) store_.copy_block(copy.from, copy.to);
+  tokens_.clear();
+  positions_.clear();
+  sequences_.clear();
+  logit_rows_.clear();
+  for (const SchedulerOutput::Item& item : plan.items) {
+    const Sequence& s = *item.sequence;
+    const uint32_t first_row = static_cast<uint32_t>(tokens_.size());
+    sequences_.push_back({first_row, item.rows, s.table.tables()});
+    for (uint32_t p = s.computed; p < s.computed + item.rows; ++p) {
+      tokens_.push_back(s.tokens[p]);
+      positions_.push_back(static_cast<int32_t>(p));
+    }
+    for (uint32_t r = item.rows - item.logit_rows; r < item.rows; ++r) logit_rows_.push_back(first_row + r);
+  }
+  model_.forward({tokens_, positions_, sequences_, logit_rows_}, store_,
+                 logits_.as<float>().subspan(0, logit_rows_.size() * vocab_));
+}
+
+std::span<float> ModelRunner::logits(uint32_t logit_row) {
+  return logits_.as<float>().subspan(logit_row * vocab_, vocab_);
+}
+
+}  // namespace kvasir

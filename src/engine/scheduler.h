@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "kvcache/block_pool.h"
+#include "kvcache/block_table.h"
+#include "kvcache/kv_layout.h"
+#include "kvcache/prefix_cache.h"
+
+namespace kvasir {
+
+// What one step computes: which sequences, how many rows each, and the block copies to make first.
+struct SchedulerOutput {
+  struct Item {
+    Sequence* sequence = nullptr;
+    uint32_t rows = 0;
+    uint32_t first_logit_row = 0;  // of logit_rows consecutive ones; they belong to the last rows of the item
+    uint32_t logit_rows = 0;
+  };
+  std::vector<Item> items;
+  std::vector<BlockCopy> copies;
+  uint32_t rows = 0;
+  uint32_t logit_rows = 0;
+};
+
+// Decides who computes what in each step. Policy:
+//  - Running sequences come first. Those with one token to compute (decodes) each get their row, oldest
+//  first; prompts
+//    share what is left of the token budget, oldest first. The oldest running sequence always gets a row.
+//  - Then waiting ones are admitted in order of age while there is budget, a free slot and room for all they
+//  know,
+//    beside what the running ones still need for theirs. Their longest cached prefix is not computed again;
+//    where a running sequence is about to compute more of it, they wait for those blocks.
+//  - When the pool is empty, cached blocks are given up first (by the pool); then the youngest running
+//  sequence is
+//    preempted: it gives back its blocks, goes to the front of the waiting ones and is computed again later,
+//    which gives the same tokens. The oldest is never preempted.
+// Allocates nothing in steady state. Not thread-safe.
+class Scheduler {
+ public:
+  struct Options {
+    uint32_t max_num_seqs = 64;
+    uint32_t max_num_batched_tokens = 256;
+    uint32_t max_logit_rows = 256;
+    uint32_t max_model_len = 0;
+  };
+  struct Counters {
+    uint64_t preemptions = 0;
+    uint64_t prefix_queries = 0;  // tokens of sequences admitted for the first time,
+    uint64_t prefix_hits = 0;     // and how many of them the prefix cache served
+  };
+  Scheduler(const Options& options, const KvLayout& layout, BlockPool& pool, PrefixCache& cache);
+
+  // A new sequence; it must fit the pool alone. It stays where it is until remove().
+  void add(Sequence& sequence);
+  // A sequence that shares its computed blocks with a running one and runs from now on, in one of that one's
+  // slots.
+  void add_fork(Sequence& parent, Sequence& child);
+  // It has finished or was cancelled: forgets it and releases its blocks.
+  void remove(Sequence& sequence);
+
+  // The next step. When there is work it has at least one row. Valid until the next call.
+  const SchedulerOutput& plan();
+
+  bool has_work() const { return !running_.empty() || !waiting_.empty(); }
+  const std::vector<Sequence*>& running() const { return running_; }
+  const std::vector<Sequence*>& waiting() const { return waiting_; }
+  const Counters& counters() const { return counters_; }
+
+  // Ages, states and reference counts agree with the lists and the pool; waiting sequences own nothing.
+  Status check_integrity() const;
+
+ private:
+  bool schedule(Sequence& s, uint32_t rows);
+  uint32_t rows_within_budget(const Sequence& s, uint32_t rows) const;
+  uint32_t rows_that_fit(const Sequence& s, uint32_t rows) const;
+  void preempt_youngest();
+  void admit_waiting();
+  bool follows_leader(Sequence& s, const PrefixCache::Hit& hit);
+  PrefixCache::Hit look_up(const Sequence& s) const;
+  bool has_room(const Sequence& s, const PrefixCache::Hit& hit) const;
+  uint32_t blocks_promised() const;
+  void start(Sequence& s, const PrefixCache::Hit& hit);
+  void drop_followers(const Sequence& leader);
+  uint32_t slots_used() const;
+  void build_output();
+
+  Options options_;
+  const KvLayout& layout_;
+  BlockPool& pool_;
+  PrefixCache& cache_;
+  std::vector<Sequence*> running_;  // oldest first
+  std::vector<Sequence*> waiting_;  // oldest first
+  SchedulerOutput output_;
+  uint32_t rows_left_ = 0;
+  uint32_t logit_rows_left_ = 0;
+  bool preempted_ = false;  // in this step
+  Counters counters_;
+};
+
+}  // namespace kvasir
