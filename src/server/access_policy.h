@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api_error.h"
+#include "server/http_types.h"
+
+namespace kvasir {
+
+// Who may talk to the server: API keys, the Host check that stops DNS rebinding, and cross-origin rules.
+struct AccessPolicy {
+  std::vector<std::string> api_keys;      // empty: no key is needed
+  std::vector<std::string> cors_origins;  // "https://chat.example"; "*" allows every origin
+  std::vector<std::string> allowed_hosts;  // names besides localhost and loopback addresses
+  bool check_host = true;                 // set when listening on loopback only
+
+  // nullopt when the request may go on. `open_route`: health checks, which need no key.
+  Problem check(const HttpRequest& request, bool open_route) const;
+
+  // The CORS headers of an answer; empty for same-origin requests and for origins that are not allowed.
+  std::vector<HttpHeader> cors_headers(const HttpRequest& request) const;
+
+ private:
+  bool origin_allowed(const HttpRequest& request) const;
+  bool key_accepted(const HttpRequest& request) const;
+  bool host_accepted(std::string_view host) const;
+};
+
+// Compares in a time that depends on the length of `given` only.
+bool equal_in_constant_time(std::string_view given, std::string_view secret);
+
+}  // namespace kvasir

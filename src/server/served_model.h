@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace kvasir {
+
+// What the server knows about the model it serves. The pointers outlive the server.
+struct ServedModel {
+  Engine* engine = nullptr;
+  const Tokenizer* tokenizer = nullptr;
+  const ChatTemplate* chat_template = nullptr;  // null: chat completions are refused
+  std::string chat_template_source;
+
+  std::string name;                  // the one it answers with
+  std::vector<std::string> aliases;  // further names that requests may use
+  std::string architecture;
+  std::string quantization;  // as general.file_type says, e.g. "Q4_K_M"
+  uint64_t parameters = 0;
+  uint64_t file_bytes = 0;
+  uint32_t trained_context = 0;
+
+  // Tokens that prompt and answer may have together.
+  uint64_t context_window() const {
+    const uint64_t limit = engine->config().max_model_len, capacity = engine->kv_token_capacity();
+    return limit < capacity ? limit : capacity;
+  }
+  bool answers_to(std::string_view model) const;
+};
+
+}  // namespace kvasir
