@@ -99,16 +99,18 @@ TEST(ScalarReference, DefinesTheBitsOfAWholeModel) {
   EXPECT_TRUE(same_bits(run(fast, tokens, 6, 0), run(reference, tokens, 6, 0)));
 }
 
+std::string test_name(const testing::TestParamInfo<const char*>& model) {
+  std::string name = model.param;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Real, EveryModel,
                          testing::Values("smollm2-135m-instruct-q4_1.gguf", "gemma-3-270m-q4_k_m.gguf",
                                          "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
                                          "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name)
-                             if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-                           return name;
-                         });
+                         test_name);
 
 }  // namespace
 }  // namespace kvasir

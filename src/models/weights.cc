@@ -180,7 +180,7 @@ void fill(const Placement& p, std::byte* base, const PackedMatrix* shape, Thread
         const auto [begin, end] = w.share(shape->panels());
         if (begin < end)
           pack_panels(view.type, view.data, shape->n, shape->k, static_cast<uint32_t>(begin),
-                      static_cast<uint32_t>(end), dst + begin * shape->panel_bytes);
+                      static_cast<uint32_t>(end), dst);
       });
       break;
   }
