@@ -37,4 +37,8 @@ Merge MergeTable::find(TokenId left, TokenId right) const {
   return slots_[slot_of(pair_of(left, right))].merge;
 }
 
+void MergeTable::prefetch(TokenId left, TokenId right) const {
+  __builtin_prefetch(&slots_[mix(pair_of(left, right)) & mask_]);
+}
+
 }  // namespace kvasir

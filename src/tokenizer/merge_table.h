@@ -19,10 +19,13 @@ struct Merge {
 // The merges of a BPE vocabulary, by pair of token ids.
 class MergeTable {
  public:
+  // At most `max_merges` pairs may be set.
   explicit MergeTable(size_t max_merges);
   // The merge of (left, right) from now on; a later one replaces an earlier one, as in HF's `tokenizers`.
   void set(TokenId left, TokenId right, Merge merge);
   Merge find(TokenId left, TokenId right) const;
+  // Starts to fetch the memory that set or find will need.
+  void prefetch(TokenId left, TokenId right) const;
 
  private:
   struct Slot {

@@ -53,12 +53,6 @@ bool is_boundary(std::string_view text, size_t pos) {
   return (static_cast<uint8_t>(text[pos]) & 0xC0) != 0x80;
 }
 
-size_t count_characters(std::string_view text) {
-  size_t n = 0;
-  for (size_t i = 0; i < text.size(); ++i) n += is_boundary(text, i);
-  return n;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::load(const GgufMetadata& metadata) {
@@ -139,6 +133,7 @@ Status SentencePieceTokenizer::make_merges(const std::vector<double>& scores) {
     if (!std::isfinite(scores[static_cast<size_t>(id)]))
       return corrupt(fmt::format("tokenizer.ggml.scores[{}] is not a finite number", id));
     if (!is_text(id) || bytes_[id].size() < 2) continue;
+    note_before_space(bytes_[id]);
     order.push_back(id);
     work += static_cast<uint64_t>(bytes_[id].size()) * bytes_[id].size();
     if (work > kMaxMergeWork)
@@ -146,47 +141,59 @@ Status SentencePieceTokenizer::make_merges(const std::vector<double>& scores) {
           fmt::format("the tokens up to {} are too long ({} bytes the last)", id, bytes_[id].size()));
   }
   std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return score(a) > score(b); });
-  merges_ = std::make_unique<MergeTable>(2 * order.size());
-  uint32_t rank = 0;
+  std::vector<Split> splits;
+  splits.reserve(2 * order.size());
   for (auto begin = order.begin(); begin != order.end();) {
     const auto end = std::find_if(begin, order.end(), [&](TokenId id) { return score(id) != score(*begin); });
-    add_merges_of_score({begin, end}, &rank);
+    const auto first = static_cast<ptrdiff_t>(splits.size());
+    for (const TokenId id : std::span(begin, end)) append_splits(id, &splits);
+    std::stable_sort(splits.begin() + first, splits.end(), [](const Split& a, const Split& b) {
+      return std::tie(a.left_length, a.right_length) > std::tie(b.left_length, b.right_length);
+    });
     begin = end;
+  }
+  constexpr size_t kAhead = 16;
+  merges_ = std::make_unique<MergeTable>(splits.size());
+  for (size_t i = 0; i < splits.size(); ++i) {
+    if (i + kAhead < splits.size()) merges_->prefetch(splits[i + kAhead].left, splits[i + kAhead].right);
+    merges_->set(splits[i].left, splits[i].right, {static_cast<uint32_t>(i), splits[i].merged});
   }
   return Status();
 }
 
-void SentencePieceTokenizer::add_merges_of_score(std::span<const TokenId> tokens, uint32_t* rank) {
-  struct Split {
-    TokenId left, right, merged;
-    size_t left_length, right_length;
-  };
-  std::vector<Split> splits;
-  for (const TokenId id : tokens) {
-    const std::string_view text = bytes_[id];
-    const size_t length = count_characters(text);
-    size_t left_length = 0;
-    for (size_t pos = 1; pos < text.size(); ++pos) {
-      if (!is_boundary(text, pos)) continue;
-      ++left_length;
-      if (text[pos] == ' ') {
-        // What stands before a space inside a token: no cut may be made there.
-        size_t start = pos - 1;
-        while (start > 0 && !is_boundary(text, start)) --start;
-        before_space_.insert(index_->find(text.substr(start, pos - start)));
-      }
-      const TokenId left = index_->find(text.substr(0, pos));
-      const TokenId right = left == kNoToken ? kNoToken : index_->find(text.substr(pos));
-      if (right != kNoToken) splits.push_back({left, right, id, left_length, length - left_length});
-    }
+// Appends the splits of one token, in the order of their left and right parts in the vocabulary.
+void SentencePieceTokenizer::append_splits(TokenId id, std::vector<Split>* splits) {
+  const std::string_view text = bytes_[id];
+  std::vector<size_t> cuts;
+  std::vector<std::pair<uint64_t, uint64_t>> hashes;
+  for (size_t pos = 1; pos < text.size(); ++pos) {
+    if (!is_boundary(text, pos)) continue;
+    cuts.push_back(pos);
+    hashes.emplace_back(TokenIndex::hash(text.substr(0, pos)), TokenIndex::hash(text.substr(pos)));
+    index_->prefetch(hashes.back().first);
+    index_->prefetch(hashes.back().second);
   }
-  std::stable_sort(splits.begin(), splits.end(), [](const Split& a, const Split& b) {
-    return std::tie(a.merged, a.left, a.right) < std::tie(b.merged, b.left, b.right);
-  });
-  std::stable_sort(splits.begin(), splits.end(), [](const Split& a, const Split& b) {
-    return std::tie(a.left_length, a.right_length) > std::tie(b.left_length, b.right_length);
-  });
-  for (const Split& s : splits) merges_->set(s.left, s.right, {(*rank)++, s.merged});
+  const size_t first = splits->size();
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    const TokenId left = index_->find(text.substr(0, cuts[i]), hashes[i].first);
+    if (left == kNoToken) continue;
+    const TokenId right = index_->find(text.substr(cuts[i]), hashes[i].second);
+    if (right == kNoToken) continue;
+    splits->push_back(
+        {left, right, id, static_cast<uint32_t>(i + 1), static_cast<uint32_t>(cuts.size() - i)});
+  }
+  std::sort(
+      splits->begin() + static_cast<ptrdiff_t>(first), splits->end(),
+      [](const Split& a, const Split& b) { return std::tie(a.left, a.right) < std::tie(b.left, b.right); });
+}
+
+// Remembers which characters of a token stand right before a space: no cut may be made between the two.
+void SentencePieceTokenizer::note_before_space(std::string_view text) {
+  for (size_t pos = text.find(' ', 1); pos != std::string_view::npos; pos = text.find(' ', pos + 1)) {
+    size_t start = pos - 1;
+    while (start > 0 && !is_boundary(text, start)) --start;
+    before_space_.insert(index_->find(text.substr(start, pos - start)));
+  }
 }
 
 // `character` is one character or one byte that is part of none.

@@ -25,8 +25,14 @@ class SentencePieceTokenizer final : public BpeTokenizer {
  private:
   Status read(const GgufMetadata& metadata);
   Status read_tokens();
+  // One way to put a token together from two; lengths in characters.
+  struct Split {
+    TokenId left, right, merged;
+    uint32_t left_length, right_length;
+  };
   Status make_merges(const std::vector<double>& scores);
-  void add_merges_of_score(std::span<const TokenId> tokens, uint32_t* rank);
+  void append_splits(TokenId id, std::vector<Split>* splits);
+  void note_before_space(std::string_view text);
   void encode_text(std::string_view text, BpeScratch* scratch, std::vector<TokenId>* out) const override;
   void append_symbols(std::string_view character, std::vector<TokenId>* symbols) const;
 

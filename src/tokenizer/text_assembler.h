@@ -37,7 +37,7 @@ class StopMatcher {
 class TextAssembler {
  public:
   struct Options {
-    std::vector<std::string> stop;  // non-empty strings, at most 16 (checked by the caller)
+    std::vector<std::string> stop = {};  // non-empty strings, at most 16 (checked by the caller)
     bool include_stop = false;
     bool special = false;  // keep control tokens' text
     // The tokens are a text of their own, not the continuation of a prompt: the space that SentencePiece puts

@@ -33,14 +33,21 @@ class TokenIndex {
   // `bytes` must outlive the index and stay where it is.
   TokenIndex(const TokenBytes* bytes, size_t max_tokens);
   void add(TokenId id);
-  TokenId find(std::string_view bytes) const;  // kNoToken when there is none
+  TokenId find(std::string_view bytes) const {
+    return find(bytes, hash(bytes));
+  }  // kNoToken when there is none
+
+  // The same in steps, for many lookups at once: the memory of one is fetched while others are prepared.
+  static uint64_t hash(std::string_view bytes);
+  void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
+  TokenId find(std::string_view bytes, uint64_t hash) const { return slots_[slot_of(bytes, hash)].id; }
 
  private:
   struct Slot {
     uint32_t tag = 0;
     TokenId id = kNoToken;
   };
-  size_t slot_of(std::string_view bytes, uint32_t* tag) const;
+  size_t slot_of(std::string_view bytes, uint64_t hash) const;
 
   const TokenBytes* bytes_;
   size_t mask_;

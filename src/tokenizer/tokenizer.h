@@ -16,8 +16,10 @@ namespace kvasir {
 enum class TokenKind : uint8_t { kNormal, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
 // Text to token ids and back, from a GGUF's own vocabulary. Immutable and thread-safe after load; time is
-// linear in the text, whatever the text is. Text is bytes: any byte string encodes, and decodes back to
-// itself.
+// linear in the text, whatever the text is. Ids equal those of HF's `tokenizers`. Text is bytes: any byte
+// string encodes, and decodes back to itself but for what the model's own tokenizer cannot keep: forms other
+// than NFC where it normalises (Qwen2), U+2581 in SentencePiece (a space), bytes that have no token (SmolLM2:
+// six control characters and bytes that text hardly or never has).
 class Tokenizer {
  public:
   // Reads `tokenizer.ggml.*`. Refuses unknown tokenizer models and pre-tokenisers by name, and vocabularies
