@@ -58,7 +58,8 @@ class Tally:
             skipped = case.find("skipped") is not None or case.get("status") in ("notrun", "disabled")
             if case.find("failure") is not None or case.find("error") is not None:
                 failed += 1
-                self.fail(f"{case.get('classname', '')}.{case.get('name', '')}".strip("."))
+                group, name = case.get("classname", ""), case.get("name", "")
+                self.fail(name if group in ("", name) else f"{group}.{name}")
             elif skipped:
                 self.skipped += 1
             else:
