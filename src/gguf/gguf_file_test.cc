@@ -172,6 +172,12 @@ TEST(GgufFileRefuses, AbsurdCounts) {
   expect_refused(tensors.build(), {"1152921504606846976 tensors", "bytes are left"});
 }
 
+TEST(GgufFileRefuses, MoreTensorsThanAnyModelHas) {
+  GgufBuilder builder;
+  for (int i = 0; i <= 1 << 18; ++i) builder.tensor(std::to_string(i), kMxfp4, {32}, {}, 0);
+  expect_refused(builder.build(), {"262145 tensors", "262144"});
+}
+
 TEST(GgufFileRefuses, BadAlignment) {
   for (const uint32_t alignment : {0u, 3u, 33u}) {
     GgufBuilder builder = sound();

@@ -31,8 +31,10 @@ enum class ValueType : uint32_t {
 constexpr uint64_t kMaxKeyBytes = 65535;
 // A key of one byte with a one-byte value: length, key, type, value.
 constexpr uint64_t kMinPairBytes = 8 + 1 + 4 + 1;
-// Far above any vocabulary. Values are widened when read, so this bounds what a file of small integers costs.
-constexpr uint64_t kMaxElements = uint64_t{1} << 24;
+// Far above any model: they bound the time and memory that a large file of nothing but metadata costs.
+constexpr uint64_t kMaxPairs = uint64_t{1} << 16;
+constexpr uint64_t kMaxElements = uint64_t{1} << 24;  // of all arrays together
+constexpr uint64_t kMaxBytes = uint64_t{1} << 28;     // up to the end of the last pair
 
 class MetadataReader {
  public:
@@ -50,6 +52,7 @@ class MetadataReader {
   Result<Value> read_bools(uint64_t count);
   Result<Value> read_strings(uint64_t count);
   Status check_count(uint64_t count, uint64_t min_bytes);
+  Result<std::string_view> read_string(std::string_view what);
 
   ByteCursor& in_;
   std::string name_;  // of the key being read, as errors show it
@@ -66,6 +69,15 @@ Status MetadataReader::check_count(uint64_t count, uint64_t min_bytes) {
                                count, kMaxElements));
   elements_left_ -= count;
   return {};
+}
+
+// A string that is small enough to be copied.
+Result<std::string_view> MetadataReader::read_string(std::string_view what) {
+  KVASIR_ASSIGN_OR_RETURN(const std::string_view text, in_.read_string(what));
+  if (in_.position() > kMaxBytes)
+    return unsupported(fmt::format("{} of {} bytes ends at byte {}: metadata beyond byte {} is refused", what,
+                                   text.size(), in_.position(), kMaxBytes));
+  return text;
 }
 
 template <class Stored, class Wide>
@@ -101,7 +113,7 @@ Result<GgufMetadata::Value> MetadataReader::read_strings(uint64_t count) {
   std::vector<std::string> values;  // grows with what is really there, not with what is claimed
   for (uint64_t i = 0; i < count; ++i) {
     KVASIR_ASSIGN_OR_RETURN(const std::string_view text,
-                            in_.read_string(fmt::format("string {} of metadata key {}", i, name_)));
+                            read_string(fmt::format("string {} of metadata key {}", i, name_)));
     values.emplace_back(text);
   }
   return Value(std::move(values));
@@ -164,7 +176,7 @@ GgufMetadata::Value only_element(GgufMetadata::Value array) {
 }
 
 Status MetadataReader::read_pair(GgufMetadata& out) {
-  KVASIR_ASSIGN_OR_RETURN(const std::string_view key, in_.read_string("a metadata key"));
+  KVASIR_ASSIGN_OR_RETURN(const std::string_view key, read_string("a metadata key"));
   if (key.empty() || key.size() > kMaxKeyBytes)
     return corrupt(fmt::format("a metadata key before byte {} is {} bytes long, which is outside 1 to {}",
                                in_.position(), key.size(), kMaxKeyBytes));
@@ -191,6 +203,9 @@ Result<GgufMetadata> read_metadata(ByteCursor& in, uint64_t pairs) {
   if (pairs > in.remaining() / kMinPairBytes)
     return corrupt(fmt::format("the file claims {} metadata keys, but {} bytes are left at byte {}", pairs,
                                in.remaining(), in.position()));
+  if (pairs > kMaxPairs)
+    return unsupported(
+        fmt::format("the file has {} metadata keys: more than {} are refused", pairs, kMaxPairs));
   GgufMetadata metadata;
   MetadataReader reader(in);
   for (uint64_t i = 0; i < pairs; ++i) KVASIR_RETURN_IF_ERROR(reader.read_pair(metadata));

@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -112,6 +115,27 @@ TEST(MetadataReader, RefusesMoreValuesThanAnyModelHas) {
   ByteWriter value = array_of(kU8, count);
   value.append(std::vector<std::byte>(count));
   expect_refused(read_one(kArray, value), {"'key' has 16777217 values", "16777216"});
+}
+
+TEST(MetadataReader, RefusesMoreKeysThanAnyModelHas) {
+  GgufBuilder builder;
+  for (int i = 0; i <= 65536; ++i) builder.u32(std::to_string(i), 1);
+  expect_refused(read(builder), {"65537 metadata keys", "65536"});
+}
+
+// The string is all hole: nothing of it may be copied before it is refused.
+TEST(MetadataReader, RefusesMoreBytesThanAnyModelHas) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("kvasir-sparse-" + std::to_string(getpid()) + ".gguf");
+  constexpr uint64_t kLength = uint64_t{1} << 33;
+  const std::vector<std::byte> head = GgufBuilder().pair("key", kString, ByteWriter().put(kLength)).build();
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(head.data()), static_cast<std::streamsize>(head.size()));
+  std::filesystem::resize_file(path, head.size() + kLength);
+  const Result<GgufFile> file = GgufFile::open(path);
+  std::filesystem::remove(path);
+  ASSERT_FALSE(file.ok());
+  EXPECT_THAT(file.message(), HasSubstr("string 0 of metadata key 'key' of 8589934592 bytes"));
 }
 
 TEST(MetadataReader, RefusesStringLengthsTheFileCannotHold) {
