@@ -89,7 +89,8 @@ enum class RopeKind : uint8_t {
 struct KernelTable {
   Isa isa;
 
-  // x[rows][ldx], k values each (k a multiple of 32) -> rows first_row.. of out.
+  // x[rows][ldx], k values each (a multiple of 32) -> the first k columns of rows first_row.. of out, whose own width
+  // out.k may be larger: callers quantise a range of columns by advancing the pointers of out.
   void (*quantize_rows)(const float* x, size_t ldx, uint32_t rows, uint32_t k, const QuantRows& out,
                         uint32_t first_row);
   void (*linear)(const LinearArgs& args);
