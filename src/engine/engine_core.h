@@ -38,6 +38,7 @@ class EngineCore {
   uint64_t requests_started() const { return requests_started_; }
   uint64_t requests_ended() const { return requests_ended_; }
   size_t requests_held() const { return requests_.size(); }
+  const Scheduler& scheduler() const { return scheduler_; }
 
   const EngineStats& update_stats();
   // The invariants of docs/invariants.md; when nothing is left to do, also that every block has come home.

@@ -1,0 +1,190 @@
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <numeric>
+
+namespace kvasir {
+namespace {
+
+// A scheduler with sequences of the test's making; the model is left out.
+class SchedulerTest : public testing::Test {
+ protected:
+  void start(uint32_t blocks, Scheduler::Options options, std::vector<uint32_t> windows = {0},
+             bool caching = false) {
+    options_ = options;
+    std::vector<KvLayerSpec> layers;
+    for (const uint32_t w : windows) layers.push_back({1, 8, w});
+    layout_ = KvLayout::make(layers, 16).value();
+    pool_ = std::make_unique<BlockPool>(blocks);
+    cache_ = std::make_unique<PrefixCache>(layout_, *pool_, PrefixCache::Options{caching, 0, 64});
+    scheduler_ = std::make_unique<Scheduler>(options, layout_, *pool_, *cache_);
+  }
+
+  Sequence& add(uint32_t prompt, TokenId first = 1, uint32_t slots = 1) {
+    std::vector<TokenId> tokens(prompt);
+    std::iota(tokens.begin(), tokens.end(), first);
+    sequences_.emplace_back(BlockTable(layout_, *pool_, *cache_, "", options_.max_model_len),
+                            std::move(tokens), prompt);
+    Sequence& s = sequences_.back();
+    s.age = {sequences_.size(), 0};
+    s.slots = slots;
+    scheduler_->add(s);
+    return s;
+  }
+
+  // Rows per sequence of the next step; each that has caught up then knows one token more.
+  std::vector<uint32_t> step() {
+    const SchedulerOutput& plan = scheduler_->plan();
+    EXPECT_TRUE(scheduler_->check_integrity().ok()) << scheduler_->check_integrity().message();
+    std::vector<uint32_t> rows(sequences_.size(), 0);
+    for (const SchedulerOutput::Item& item : plan.items) {
+      Sequence& s = *item.sequence;
+      rows[s.age.first - 1] = item.rows;
+      s.computed += item.rows;
+      s.scheduled = 0;
+      s.table.commit(s.tokens, s.computed);
+      if (s.pending() == 0) s.tokens.push_back(7);
+    }
+    return rows;
+  }
+  using Rows = std::vector<uint32_t>;
+
+  Scheduler::Options options_;
+  KvLayout layout_;
+  std::unique_ptr<BlockPool> pool_;
+  std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::deque<Sequence> sequences_;
+};
+
+TEST_F(SchedulerTest, DecodesFirstThenPromptsByAge) {
+  start(100, {8, 20, 20, 400});
+  add(10);
+  add(30);
+  add(5);
+  EXPECT_EQ(step(), (Rows{10, 10, 0}));
+  EXPECT_EQ(step(), (Rows{1, 19, 0}));
+  EXPECT_EQ(step(), (Rows{1, 1, 5}));
+  EXPECT_EQ(step(), (Rows{1, 1, 1}));
+}
+
+TEST_F(SchedulerTest, OldestPromptGetsARowHoweverManyDecode) {
+  start(100, {8, 4, 4, 400});
+  Sequence& old = add(100);
+  scheduler_->remove(old);
+  add(1);
+  add(1);
+  Sequence& parent = add(1, 1, 2);
+  step();
+  scheduler_->add(old);  // as after a preemption
+  EXPECT_EQ(step(), (Rows{1, 1, 1, 1}));
+  sequences_.emplace_back(parent.table.fork(), parent.tokens, parent.prompt_length);
+  Sequence& child = sequences_.back();
+  child.age = {5, 0};
+  child.computed = parent.computed;
+  scheduler_->add_fork(parent, child);
+  for (uint32_t computed = 2; computed < 20; ++computed) {
+    EXPECT_EQ(step(), (Rows{1, 1, 1, 1, 0}));  // four decodes for four rows, but one is kept
+    EXPECT_EQ(old.computed, computed);
+  }
+}
+
+TEST_F(SchedulerTest, BudgetOfLogitRowsHolds) {
+  start(100, {8, 64, 3, 400});
+  Sequence& scored = add(40);
+  scored.score_from = 0;
+  add(10);
+  for (int i = 0; i < 6; ++i) {
+    const SchedulerOutput& plan = scheduler_->plan();
+    EXPECT_LE(plan.logit_rows, 3u);
+    ASSERT_GE(plan.items.size(), 1u);
+    EXPECT_EQ(plan.items[0].logit_rows, plan.items[0].rows);
+    for (const SchedulerOutput::Item& item : plan.items) item.sequence->computed += item.rows;
+    scored.score_from = scored.computed;
+  }
+}
+
+TEST_F(SchedulerTest, SlotsBoundTheRunningOnes) {
+  start(100, {3, 64, 64, 400});
+  add(4);
+  add(4, 1, 2);  // will be two
+  add(4);
+  EXPECT_EQ(step(), (Rows{4, 4, 0}));
+  scheduler_->remove(sequences_[0]);
+  EXPECT_EQ(step(), (Rows{0, 1, 4}));
+}
+
+TEST_F(SchedulerTest, NewRequestJoinsInTheStepAfterAnotherEnds) {
+  start(100, {1, 64, 64, 400});
+  add(4);
+  add(6);
+  EXPECT_EQ(step(), (Rows{4, 0}));
+  scheduler_->remove(sequences_[0]);
+  EXPECT_EQ(step(), (Rows{0, 6}));
+}
+
+TEST_F(SchedulerTest, AdmissionLeavesRunningPromptsTheirBlocks) {
+  start(10, {8, 16, 16, 160});
+  add(100);  // 7 blocks, one of which it holds after the first step
+  add(50);   // 4 blocks: only 3 are not promised
+  EXPECT_EQ(step(), (Rows{16, 0}));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(step()[1], 0u);
+  EXPECT_EQ(scheduler_->counters().preemptions, 0u);
+}
+
+TEST_F(SchedulerTest, YoungestIsPreemptedAndReturnsToTheFront) {
+  start(6, {8, 64, 64, 96});
+  Sequence& a = add(30);
+  Sequence& b = add(30);
+  Sequence& c = add(14);  // 2 + 2 + 1 blocks
+  step();
+  while (scheduler_->counters().preemptions == 0) step();
+  EXPECT_EQ(c.state, Sequence::State::kWaiting);
+  EXPECT_EQ(c.computed, 0u);
+  add(1);
+  EXPECT_EQ(scheduler_->waiting().front(), &c);
+  EXPECT_EQ(a.state, Sequence::State::kRunning);
+  EXPECT_EQ(b.state, Sequence::State::kRunning);
+  scheduler_->remove(b);
+  step();
+  EXPECT_EQ(c.state, Sequence::State::kRunning);
+}
+
+TEST_F(SchedulerTest, CachedBlocksAreGivenUpBeforeAnybodyIsPreempted) {
+  start(6, {8, 64, 64, 96}, {0}, true);
+  add(60);
+  step();
+  scheduler_->remove(sequences_[0]);
+  EXPECT_EQ(pool_->cached(), 3u);
+  add(80, 500);
+  EXPECT_EQ(step()[1], 64u);
+  EXPECT_EQ(step()[1], 16u);
+  EXPECT_EQ(scheduler_->counters().preemptions, 0u);
+  EXPECT_EQ(pool_->cached(), 1u);  // the other two had to make way
+}
+
+TEST_F(SchedulerTest, WaitsForBlocksThatAnotherIsComputing) {
+  start(100, {8, 32, 32, 400}, {0}, true);
+  add(100);
+  Sequence& follower = add(90);
+  EXPECT_EQ(step(), (Rows{32, 0}));
+  EXPECT_EQ(step(), (Rows{32, 0}));
+  EXPECT_EQ(step(), (Rows{32, 0}));
+  EXPECT_EQ(step(), (Rows{4, 10}));  // five blocks are whole blocks of both
+  EXPECT_EQ(follower.cached_tokens, 80u);
+  EXPECT_EQ(scheduler_->counters().prefix_hits, 80u);
+  EXPECT_EQ(scheduler_->counters().prefix_queries, 190u);
+}
+
+TEST_F(SchedulerTest, WhoSharesNothingDoesNotWait) {
+  start(100, {8, 32, 32, 400}, {0}, true);
+  add(20);
+  add(90, 1000);
+  EXPECT_EQ(step(), (Rows{20, 12}));
+}
+
+}  // namespace
+}  // namespace kvasir
