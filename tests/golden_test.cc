@@ -1,0 +1,146 @@
+// Accuracy: logits against transformers in f32 on the dequantised weights (tests/data/golden/README.md), no
+// worse than llama.cpp's figures on the same files (docs/numerics.md).
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "tests/model_fixture.h"
+
+namespace kvasir {
+namespace {
+
+struct Golden {
+  uint32_t positions = 0, top = 0, vocab = 0;
+  std::vector<uint32_t> tokens, ids;
+  std::vector<float> logprobs, rest, next;
+};
+
+template <class T>
+void take(const std::string& bytes, size_t& offset, size_t count, std::vector<T>& out) {
+  ASSERT_LE(offset + count * sizeof(T), bytes.size());
+  out.resize(count);
+  std::memcpy(out.data(), bytes.data() + offset, count * sizeof(T));
+  offset += count * sizeof(T);
+}
+
+void read_golden(const std::string& path, Golden& g) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  ASSERT_GE(bytes.size(), 24u) << path;
+  ASSERT_EQ(bytes.substr(0, 8), "KVGOLD01");
+  size_t offset = 8;
+  std::vector<uint32_t> head;
+  take(bytes, offset, 4, head);
+  g.positions = head[0], g.top = head[1], g.vocab = head[2];
+  take(bytes, offset, g.positions, g.tokens);
+  take(bytes, offset, static_cast<size_t>(g.positions) * g.top, g.ids);
+  take(bytes, offset, static_cast<size_t>(g.positions) * g.top, g.logprobs);
+  take(bytes, offset, g.positions, g.rest);
+  take(bytes, offset, g.positions, g.next);
+}
+
+// Logits of positions [first, first + rows), which continue what the store already holds.
+std::vector<float> forward(LoadedModel& m, const LoadedModel::Tables& tables, const Golden& g, uint32_t first,
+                           uint32_t rows) {
+  std::vector<TokenId> tokens(g.tokens.begin() + first, g.tokens.begin() + first + rows);
+  std::vector<int32_t> positions(rows);
+  std::vector<uint32_t> logit_rows(rows);
+  for (uint32_t r = 0; r < rows; ++r) {
+    positions[r] = static_cast<int32_t>(first + r);
+    logit_rows[r] = r;
+  }
+  const std::vector<ForwardBatch::Sequence> sequences = {{0, rows, tables.pointers}};
+  std::vector<float> logits(static_cast<size_t>(rows) * m.vocab());
+  m.model().forward({tokens, positions, sequences, logit_rows}, m.store(), logits);
+  return logits;
+}
+
+struct Score {
+  double kl = 0;
+  bool top1 = false;
+};
+
+Score score_row(const Golden& g, uint32_t position, const float* logits) {
+  const float* best = std::max_element(logits, logits + g.vocab);
+  double sum = 0;
+  for (uint32_t i = 0; i < g.vocab; ++i) sum += std::exp(static_cast<double>(logits[i]) - *best);
+  const double lse = *best + std::log(sum);
+  const uint32_t* ids = g.ids.data() + static_cast<size_t>(position) * g.top;
+  const float* logprobs = g.logprobs.data() + static_cast<size_t>(position) * g.top;
+  Score s{.top1 = static_cast<uint32_t>(best - logits) == ids[0]};
+  double kept = 0;
+  for (uint32_t i = 0; i < g.top; ++i) {
+    const double log_q = logits[ids[i]] - lse;
+    s.kl += std::exp(static_cast<double>(logprobs[i])) * (logprobs[i] - log_q);
+    kept += std::exp(log_q);
+  }
+  const double rest = std::exp(static_cast<double>(g.rest[position]));
+  if (rest > 0) s.kl += rest * (g.rest[position] - std::log(std::max(1.0 - kept, 1e-12)));
+  return s;
+}
+
+struct Expectation {
+  const char* file;
+  double max_mean_kl;    // nats
+  double min_agreement;  // share of positions
+};
+
+std::ostream& operator<<(std::ostream& out, const Expectation& e) {
+  return out << e.file;
+}
+
+class Goldens : public testing::TestWithParam<Expectation> {};
+
+TEST_P(Goldens, MeanKlAndTopOneAgreement) {
+  const std::string file = GetParam().file;
+  if (!std::filesystem::exists(model_path(file)))
+    GTEST_SKIP() << "models/" << file << " is absent: tools/fetch_models.py fetches it";
+  Golden g;
+  read_golden(
+      std::string(KVASIR_SOURCE_DIR) + "/tests/data/golden/" + file.substr(0, file.size() - 5) + ".golden",
+      g);
+  ASSERT_GE(g.positions, 1000u);
+  LoadedModel m(file, best_isa(), 2);
+  ASSERT_EQ(m.vocab(), g.vocab);
+  const auto tables = m.make_tables(0, (g.positions + 31) / 32);
+  std::vector<double> kl;
+  uint32_t agreed = 0;
+  for (uint32_t first = 0; first < g.positions; first += 128) {
+    const uint32_t rows = std::min(128u, g.positions - first);
+    const auto logits = forward(m, tables, g, first, rows);
+    for (uint32_t r = 0; r < rows; ++r) {
+      const Score s = score_row(g, first + r, logits.data() + static_cast<size_t>(r) * m.vocab());
+      kl.push_back(s.kl);
+      agreed += s.top1;
+    }
+  }
+  double mean = 0;
+  for (double k : kl) mean += k / static_cast<double>(kl.size());
+  std::sort(kl.begin(), kl.end());
+  const double agreement = static_cast<double>(agreed) / g.positions;
+  std::printf("%s: mean KL %.2e nats, p99 %.2e, top-1 agreement %.2f %%\n", file.c_str(), mean,
+              kl[kl.size() * 99 / 100], 100 * agreement);
+  EXPECT_LE(mean, GetParam().max_mean_kl);
+  EXPECT_GE(agreement, GetParam().min_agreement);
+}
+
+std::string golden_name(const testing::TestParamInfo<Expectation>& model) {
+  std::string name = model.param.file;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Real, Goldens,
+    testing::Values(Expectation{"smollm2-135m-instruct-q4_1.gguf", 2.1e-3, 0.982},
+                    Expectation{"gemma-3-270m-q4_k_m.gguf", 2.1e-3, 0.975},
+                    Expectation{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 6.2e-4, 0.985},
+                    Expectation{"qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", 1.0e-3, 0.985}),
+    golden_name);
+
+}  // namespace
+}  // namespace kvasir
