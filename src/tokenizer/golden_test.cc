@@ -32,7 +32,7 @@ class RealTokenizer : public testing::TestWithParam<Model> {
   void SetUp() override {
     const std::string path = std::string(KVASIR_SOURCE_DIR) + "/models/" + GetParam().file;
     struct stat status;
-    if (stat(path.c_str(), &status) != 0) GTEST_SKIP() << path << " is not there (make models)";
+    if (stat(path.c_str(), &status) != 0) GTEST_SKIP() << path << " is not there";
     auto file = GgufFile::open(path);
     ASSERT_TRUE(file.ok()) << file.message();
     auto tokenizer = Tokenizer::load(file->metadata());

@@ -29,8 +29,9 @@ class Tokenizer {
 
   struct EncodeOptions {
     bool add_special = true;  // BOS/EOS as the file asks for
-    bool parse_special =
-        false;  // control tokens written out in the text become their ids: for template text only
+    // Control tokens written out in the text become their ids: for template text only. User-defined tokens
+    // (`<tool_call>`) are found in every text, as HF finds added tokens that are not special.
+    bool parse_special = false;
   };
   virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const = 0;
 
