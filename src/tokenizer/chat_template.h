@@ -11,9 +11,10 @@
 
 namespace kvasir {
 
-// A model's chat template (Jinja, as Hugging Face's apply_chat_template sets it up: trim_blocks, lstrip_blocks, loop
-// controls, tojson without HTML escaping, raise_exception, strftime_now). Parsed once; rendering is const and
-// thread-safe, with caps on steps, output bytes and recursion, so a hostile template costs a bounded time.
+// A model's chat template (Jinja, as Hugging Face's apply_chat_template sets it up: trim_blocks,
+// lstrip_blocks, loop controls, tojson without HTML escaping, raise_exception, strftime_now). Parsed once;
+// rendering is const and thread-safe, with caps on steps, output bytes and recursion, so a hostile template
+// costs a bounded time.
 class ChatTemplate {
  public:
   struct Limits {
@@ -28,16 +29,16 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // A run of output that came wholly from the template's own text, or wholly from the caller's values. Only the former
-  // may contain control tokens.
+  // A run of output that came wholly from the template's own text, or wholly from the caller's values. Only
+  // the former may contain control tokens.
   struct Part {
     std::string text;
     bool from_template = false;
   };
 
-  // `context` holds messages, tools, add_generation_prompt, bos_token, eos_token and the caller's extra variables;
-  // `now` is what strftime_now formats (seconds since the epoch, UTC). A template's own raise_exception and every
-  // failure of rendering are kInvalidArgument with the template's message.
+  // `context` holds messages, tools, add_generation_prompt, bos_token, eos_token and the caller's extra
+  // variables; `now` is what strftime_now formats (seconds since the epoch, UTC). A template's own
+  // raise_exception and every failure of rendering are kInvalidArgument with the template's message.
   Result<std::vector<Part>> render(const TemplateValue& context, int64_t now, const Limits& limits) const;
 
  private:
