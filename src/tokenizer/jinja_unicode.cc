@@ -17,8 +17,6 @@ utf8proc_category_t category(char32_t c) {
   if (c >= '0' && c <= '9') return UTF8PROC_CATEGORY_ND;
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
-return utf8proc_category(static_cast<utf8proc_int32_t>(c));
-}
 
 bool is_cased(char32_t c) {
   const auto k = category(c);
