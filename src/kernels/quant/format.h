@@ -10,10 +10,13 @@
 // chunks of 256 inputs (the last one shorter when K is not a multiple of 256) of `blocks` = 8 or fewer blocks
 // of 32 inputs:
 //
-//   codes   blocks x kCodeBytes    unsigned codes of 16 outputs x 32 inputs, as bit planes of 64-byte rows
-//   scales  blocks x kScaleBytes   per block: scales of the 16 outputs (once per group), then their minimums
-//   header  kHeaderBytes           f16 d (and dmin) of the 16 outputs, for formats with two levels of scales
+//   header  kHeaderBytes: f16 d (and dmin) of the 16 outputs, for formats with two levels of scales
+//   per block:
+//     scales  kScaleBytes: scales of the 16 outputs (once per group), then their minimums
+//     codes   kCodeBytes: unsigned codes of 16 outputs x 32 inputs, as bit planes of 64-byte rows
 //   padding to a multiple of 64 bytes
+//
+// A kernel reads a panel strictly forwards: anything else costs a third of the memory's bandwidth.
 //
 // Unpacked, a block is eight rows ("quads") of 64 bytes: byte 4 * c + j of quad i is the code of output c at
 // input 4 * i + j, the operand order of VPDPBUSD. The planes of the stored bits, lowest bits first:
@@ -62,9 +65,9 @@ struct PackedFormat {
   static constexpr size_t kScaleBytes = Scale == ScaleKind::kHalf      ? (kHasMin ? 64 : 32)
                                         : Scale == ScaleKind::kNibbles ? 16 * Groups
                                                                        : 16 * Groups * (kHasMin ? 2 : 1);
-  static constexpr size_t kHeaderBytes = kTwoLevels ? (kHasMin ? 64 : 32) : 0;
-  static constexpr size_t kFullChunkBytes =
-      (kBlocksPerChunk * (kCodeBytes + kScaleBytes) + kHeaderBytes + 63) / 64 * 64;
+  static constexpr size_t kHeaderBytes = kTwoLevels ? 64 : 0;
+  static constexpr size_t kBlockBytes = kScaleBytes + kCodeBytes;
+  static constexpr size_t kFullChunkBytes = (kBlocksPerChunk * kBlockBytes + kHeaderBytes + 63) / 64 * 64;
 
   static_assert(Groups == 1 || Groups == 2);
   static_assert(Bits == 2 || Bits == 3 || Bits == 4 || Bits == 5 || Bits == 6 || Bits == 8);
@@ -95,13 +98,13 @@ struct Chunk {
   Byte* data;
   uint32_t blocks;
 
-  [[gnu::always_inline]] Byte* codes(uint32_t b) const { return data + b * F::kCodeBytes; }
+  [[gnu::always_inline]] Byte* header() const { return data; }
   [[gnu::always_inline]] Byte* scales(uint32_t b) const {
-    return data + blocks * F::kCodeBytes + b * F::kScaleBytes;
+    return data + F::kHeaderBytes + b * F::kBlockBytes;
   }
-  [[gnu::always_inline]] Byte* header() const { return data + blocks * (F::kCodeBytes + F::kScaleBytes); }
+  [[gnu::always_inline]] Byte* codes(uint32_t b) const { return scales(b) + F::kScaleBytes; }
   [[gnu::always_inline]] size_t bytes() const {
-    return (blocks * (F::kCodeBytes + F::kScaleBytes) + F::kHeaderBytes + 63) / 64 * 64;
+    return (blocks * F::kBlockBytes + F::kHeaderBytes + 63) / 64 * 64;
   }
 };
 

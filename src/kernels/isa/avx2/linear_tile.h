@@ -151,15 +151,6 @@ template <class F, int Rows, class Source>
   _mm256_maskstore_ps(out, mask, acc);
 }
 
-inline constexpr size_t kPrefetchAhead = 4096;
-
-template <size_t Bytes>
-[[gnu::always_inline]] inline void prefetch_ahead(const uint8_t* p) {
-  unroll<(Bytes + 63) / 64>([&](auto i) __attribute__((always_inline)) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchAhead + decltype(i)::value * 64), _MM_HINT_T0);
-  });
-}
-
 [[gnu::always_inline]] inline const uint8_t* panel_of(const PackedMatrix& w, uint32_t p) {
   return reinterpret_cast<const uint8_t*>(w.data) + p * w.panel_bytes;
 }
@@ -177,8 +168,6 @@ template <class F, int Rows>
   for (uint32_t first = 0; first < k_blocks; first += kBlocksPerChunk) {
     const Chunk<F> chunk = chunk_at<F>(panel, k_blocks, first);
     for (uint32_t b = 0; b < chunk.blocks; ++b) {
-      constexpr size_t kBytes = F::kFullChunkBytes / kBlocksPerChunk;
-      prefetch_ahead<kBytes>(chunk.data + b * kBytes);
       const size_t group = size_t{row} * k_blocks + first + b;
       tile_block<F>(PackedSource<F, 0>{chunk, b}, x, group, k_blocks, acc[0]);
       tile_block<F>(PackedSource<F, 1>{chunk, b}, x, group, k_blocks, acc[1]);

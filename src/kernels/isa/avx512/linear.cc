@@ -5,49 +5,58 @@
 namespace kvasir::avx512 {
 namespace {
 
-// From this many rows on, unpacking to memory and sweeping tiles beats unpacking to registers. Never a matter
-// of bits.
-constexpr uint32_t kSweepFrom = 9;
+// From this many rows on, unpacking to memory and sweeping tiles beats unpacking to registers for every eight
+// rows. Never a matter of bits.
+template <class F>
+constexpr uint32_t kSweepFrom = F::kHasMin ? 48 : 24;
+constexpr uint32_t kMostRows = 8;
 
 template <class F>
-void few_rows(const LinearArgs& a) {
-  for (uint32_t p = a.panel_begin; p < a.panel_end; ++p) {
-    switch (a.rows) {
-      case 1:
-        rows_of_panel<F, 1>(a, p, 0);
-        break;
-      case 2:
-        rows_of_panel<F, 2>(a, p, 0);
-        break;
-      case 3:
-        rows_of_panel<F, 3>(a, p, 0);
-        break;
-      case 4:
-        rows_of_panel<F, 4>(a, p, 0);
-        break;
-      case 5:
-        rows_of_panel<F, 5>(a, p, 0);
-        break;
-      case 6:
-        rows_of_panel<F, 6>(a, p, 0);
-        break;
-      case 7:
-        rows_of_panel<F, 7>(a, p, 0);
-        break;
-      default:
-        rows_of_panel<F, 8>(a, p, 0);
-        break;
-    }
+void few_rows(const LinearArgs& a, uint32_t p, uint32_t row, uint32_t rows) {
+  switch (rows) {
+    case 1:
+      return rows_of_panel<F, 1>(a, p, row);
+    case 2:
+      return rows_of_panel<F, 2>(a, p, row);
+    case 3:
+      return rows_of_panel<F, 3>(a, p, row);
+    case 4:
+      return rows_of_panel<F, 4>(a, p, row);
+    case 5:
+      return rows_of_panel<F, 5>(a, p, row);
+    case 6:
+      return rows_of_panel<F, 6>(a, p, row);
+    case 7:
+      return rows_of_panel<F, 7>(a, p, row);
+    default:
+      return rows_of_panel<F, 8>(a, p, row);
   }
 }
 
+// Rows shared out evenly over as few passes as may be; all passes over a panel before the next.
 template <class F>
-void many_rows(const LinearArgs& a) {
-  for (uint32_t row = 0; row < a.rows; row += kMaxSweepRows) {
-    const uint32_t end = a.rows - row < kMaxSweepRows ? a.rows : row + kMaxSweepRows;
-    uint32_t p = a.panel_begin;
-    for (; p + 2 <= a.panel_end; p += 2) sweep<F, 2>(a, p, row, end);
-    if (p < a.panel_end) sweep<F, 1>(a, p, row, end);
+void row_passes(const LinearArgs& a) {
+  const uint32_t passes = (a.rows + kMostRows - 1) / kMostRows;
+  for (uint32_t p = a.panel_begin; p < a.panel_end; ++p)
+    for (uint32_t i = 0; i < passes; ++i)
+      few_rows<F>(a, p, a.rows * i / passes, a.rows * (i + 1) / passes - a.rows * i / passes);
+}
+
+// Panels in groups of equal size, even so that they pair up.
+template <class F>
+void sweeps(const LinearArgs& a) {
+  const uint32_t panels = a.panel_end - a.panel_begin;
+  const uint32_t groups = (panels + kGroupPanels - 1) / kGroupPanels;
+  const uint32_t passes = (a.rows + kMaxSweepRows - 1) / kMaxSweepRows;
+  for (uint32_t i = 0; i < passes; ++i) {
+    const auto row = static_cast<uint32_t>(uint64_t{a.rows} * i / passes);
+    const auto end = static_cast<uint32_t>(uint64_t{a.rows} * (i + 1) / passes);
+    uint32_t done = 0;
+    for (uint32_t g = 1; g <= groups; ++g) {
+      const uint32_t to = g == groups ? panels : static_cast<uint32_t>(uint64_t{panels} * g / groups) / 2 * 2;
+      sweep<F>(a, a.panel_begin + done, to - done, row, end);
+      done = to;
+    }
   }
 }
 
@@ -56,10 +65,10 @@ void many_rows(const LinearArgs& a) {
 void linear(const LinearArgs& args) {
   if (args.rows == 0) return;
   const bool quantised = with_format(args.w->type, [&]<class F>(F) {
-    if (args.rows < kSweepFrom)
-      few_rows<F>(args);
+    if (args.rows < kSweepFrom<F>)
+      row_passes<F>(args);
     else
-      many_rows<F>(args);
+      sweeps<F>(args);
   });
   if (quantised) return;
   if (args.w->type == DType::kF32) float_linear<DType::kF32>(args);

@@ -24,9 +24,9 @@ template <int First, int Count, bool TwoChains>
 
 // -(zero point) * (sum of q), the start of an integer dot.
 template <class F>
-[[gnu::always_inline]] inline __m512i dot_start(int32_t nsum) {
+[[gnu::always_inline]] inline __m512i dot_start(const int32_t* nsum) {
   if constexpr (F::kZero == 0) return _mm512_setzero_si512();
-  return _mm512_set1_epi32(nsum * F::kZero);
+  return _mm512_slli_epi32(_mm512_set1_epi32(*nsum), F::kZeroShift);
 }
 
 // One block of one row: `group` is the row's activation group.
@@ -36,14 +36,14 @@ template <class F, bool TwoChains>
   const int8_t* q = x.q + group * kGroup;
   const __m512 ad = _mm512_set1_ps(x.d[group]);
   if constexpr (F::kGroups == 1) {
-    const __m512i dot = dot_quads<0, 8, TwoChains>(w, q, dot_start<F>(x.nsum[group]));
+    const __m512i dot = dot_quads<0, 8, TwoChains>(w, q, dot_start<F>(x.nsum + group));
     acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(s.d[0], ad), acc);
     if constexpr (F::kHasMin) acc = _mm512_fmadd_ps(s.m[0], _mm512_set1_ps(x.ds[group]), acc);
     return acc;
   } else {
     const int32_t* nsum = x.nsum16 + 2 * group;
-    const __m512i dot0 = dot_quads<0, 4, false>(w, q, dot_start<F>(nsum[0]));
-    const __m512i dot1 = dot_quads<4, 4, false>(w, q, dot_start<F>(nsum[1]));
+    const __m512i dot0 = dot_quads<0, 4, false>(w, q, dot_start<F>(nsum));
+    const __m512i dot1 = dot_quads<4, 4, false>(w, q, dot_start<F>(nsum + 1));
     __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(dot0), s.d[0]);
     t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot1), s.d[1], t);
     if constexpr (F::kHasMin)
@@ -66,14 +66,15 @@ template <class F, bool TwoChains>
   _mm512_mask_storeu_ps(out, mask, acc);
 }
 
-// Bytes ahead of the block in work that are asked for: several blocks of any format, and past the hardware's
-// 4 KiB.
-inline constexpr size_t kPrefetchAhead = 4096;
+// Up to four rows go through a panel as fast as memory gives it, and the hardware's own prefetching of a
+// forward stream is best left alone; with more rows it no longer runs far enough ahead.
+inline constexpr int kPrefetchFromRows = 5;
+inline constexpr size_t kPrefetchAhead = 16384;
 
 template <size_t Bytes>
 [[gnu::always_inline]] inline void prefetch_ahead(const uint8_t* p) {
   unroll<(Bytes + 63) / 64>([&](auto i) __attribute__((always_inline)) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchAhead + decltype(i)::value * 64), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchAhead + decltype(i)::value * 64), _MM_HINT_T1);
   });
 }
 
@@ -89,8 +90,7 @@ template <class F, int M>
     const Chunk<F> chunk = chunk_at<F>(panel, k_blocks, first);
     const ChunkScales chunk_scales = load_chunk_scales<F>(chunk);
     for (uint32_t b = 0; b < chunk.blocks; ++b) {
-      constexpr size_t kBytes = F::kFullChunkBytes / kBlocksPerChunk;
-      prefetch_ahead<kBytes>(chunk.data + b * kBytes);
+      if constexpr (M >= kPrefetchFromRows) prefetch_ahead<F::kBlockBytes>(chunk.scales(b));
       __m512i w[kQuads];
       unpack_codes<F>(chunk.codes(b), w);
       const BlockScales<F> scales = load_scales<F>(chunk.scales(b), chunk_scales);
