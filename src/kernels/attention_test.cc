@@ -21,7 +21,7 @@ std::vector<double> exact_row(const TestKv& kv, const std::vector<float>& q, uin
   std::vector<double> scores;
   for (uint32_t t = first; t <= position; ++t) {
     const uint32_t slot = t % p.block_size;
-    const uint16_t* plane = p.base + index_of(kv.table()[t / p.block_size]) * p.block_stride + head;
+    const uint16_t* plane = p.base + index_of(kv.block_of(t)) * p.block_stride + head;
     double s = 0;
     for (uint32_t d = 0; d < p.head_dim; ++d) {
       s += static_cast<double>(q[d]) * half_to_float(plane[(slot / 16 * p.head_dim + d) * 16 + slot % 16]);
@@ -35,7 +35,7 @@ std::vector<double> exact_row(const TestKv& kv, const std::vector<float>& q, uin
   for (uint32_t t = first; t <= position; ++t) {
     const double weight = std::exp(scores[t - first] - max);
     sum += weight;
-    const uint16_t* v = p.base + index_of(kv.table()[t / p.block_size]) * p.block_stride + p.v_offset + head +
+    const uint16_t* v = p.base + index_of(kv.block_of(t)) * p.block_stride + p.v_offset + head +
                         size_t{t % p.block_size} * p.head_dim;
     for (uint32_t d = 0; d < p.head_dim; ++d) out[d] += weight * half_to_float(v[d]);
   }
@@ -62,13 +62,13 @@ TEST_P(Attention, IsAccurate) {
 TEST_P(Attention, EqualsTheReferenceOnRandomShapes) {
   std::mt19937 random(7);
   const auto pick = [&](std::initializer_list<uint32_t> of) { return *(of.begin() + random() % of.size()); };
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < 80; ++i) {
     const uint32_t head_dim = pick({16, 32, 48, 64, 64, 80, 96, 128, 144, 192, 256});
     const uint32_t group = pick({1, 2, 3, 4, 6, 7, 8});
     const uint32_t tokens = 1 + random() % std::min(12u, kAttnMaxRows / group);
     const uint32_t context = tokens + random() % pick({20, 70, 300, 1300});
     const uint32_t heads = pick({1, 2, 3});
-    TestKv kv(context, pick({16, 32, 64, 128}), heads, head_dim);
+    TestKv kv(context, pick({16, 32, 64, 128}), heads, head_dim, pick({1, 3}));
     const AttentionKnobs knobs{.kv_head = heads - 1,
                                .window = pick({0, 0, 1, 5, 16, 17, 64, 100, 512, 4096}),
                                .softcap = pick({0, 0, 20}) * 1.0f,
@@ -108,14 +108,14 @@ TEST_P(Attention, EqualsTheReferenceWhereWeightsUnderflow) {
 }
 
 TEST_P(Attention, RowsDoNotDependOnTheirCompany) {
-  for (const uint32_t window : {0u, 3u, 40u}) {
-    for (const uint32_t head_dim : {64u, 80u, 128u}) {
+  for (const uint32_t window : {0u, 40u}) {
+    for (const uint32_t head_dim : {64u, 80u}) {
       TestKv kv(330, 32, 2, head_dim);
       kv.write_all(21);
-      const TestRows rows(200, 330, 3, head_dim, 22);
+      const TestRows rows(240, 330, 3, head_dim, 22);
       const AttentionKnobs knobs{.kv_head = 1, .window = window};
       const std::vector<float> alone = attend_all(GetParam(), kv, rows, knobs, 1);
-      for (const size_t per_call : {2u, 3u, 5u, 6u, 7u, 11u, 13u, 50u, 96u}) {
+      for (const size_t per_call : {2u, 5u, 6u, 7u, 13u, 96u}) {
         ASSERT_TRUE(same_bits(attend_all(GetParam(), kv, rows, knobs, per_call), alone)) << per_call;
       }
     }
@@ -165,7 +165,7 @@ TEST_P(Attention, PromptChunksDoNotMatter) {
 }
 
 TEST_P(Attention, BlockSizeDoesNotMatter) {
-  const TestRows rows(1050, 1100, 4, 64, 51);
+  const TestRows rows(1080, 1100, 4, 64, 51);
   for (const uint32_t window : {0u, 100u}) {
     std::vector<float> want;
     for (const uint32_t block_size : {16u, 32u, 48u, 64u, 128u}) {

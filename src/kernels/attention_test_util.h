@@ -18,8 +18,8 @@ inline constexpr uint16_t kHalfNan = 0x7e01;
 // nobody.
 class TestKv {
  public:
-  TestKv(uint32_t tokens, uint32_t block_size, uint32_t heads, uint32_t head_dim)
-      : tokens_(tokens), plane_(size_t{heads} * block_size * head_dim) {
+  TestKv(uint32_t tokens, uint32_t block_size, uint32_t heads, uint32_t head_dim, uint32_t units = 1)
+      : tokens_(tokens), units_(units), plane_(size_t{heads} * block_size * head_dim) {
     const uint32_t count = (tokens + block_size - 1) / block_size;
     const size_t stride = 2 * plane_ + 32;
     memory_.assign((count + 1) * stride, kHalfNan);
@@ -27,7 +27,10 @@ class TestKv {
     std::vector<uint32_t> ids(count);
     std::iota(ids.begin(), ids.end(), 1);
     std::shuffle(ids.begin(), ids.end(), std::mt19937(tokens));
-    for (const uint32_t id : ids) table_.push_back(BlockId{id});
+    for (const uint32_t id : ids) {
+      table_.push_back(BlockId{id});
+      table_.insert(table_.end(), units - 1, kNoBlock);
+    }
   }
 
   // Writes the token at `position` for every head: values depend on (seed, position, head) alone.
@@ -50,22 +53,26 @@ class TestKv {
   // Gives back every block that lies wholly below `position`, and poisons what else lies below it.
   void leave_window(uint32_t position) {
     for (uint32_t p = 0; p < position; ++p) {
-      if (table_[p / planes_.block_size] != kNoBlock) poison(p);
-      if (p % planes_.block_size == planes_.block_size - 1) table_[p / planes_.block_size] = kNoBlock;
+      BlockId& block = table_[p / planes_.block_size * units_];
+      if (block != kNoBlock) poison(p);
+      if (p % planes_.block_size == planes_.block_size - 1) block = kNoBlock;
     }
   }
 
   const KvPlanes& planes() const { return planes_; }
   const BlockId* table() const { return table_.data(); }
+  uint32_t units() const { return units_; }
+  BlockId block_of(uint32_t position) const { return table_[position / planes_.block_size * units_]; }
   uint32_t tokens() const { return tokens_; }
 
  private:
   void store(uint32_t position, uint32_t head, const float* k, const float* v) {
-    const BlockId block = table_[position / planes_.block_size];
-    kernel_table(Isa::kScalar).store_kv(planes_, head, block, position % planes_.block_size, k, v);
+    kernel_table(Isa::kScalar)
+        .store_kv(planes_, head, block_of(position), position % planes_.block_size, k, v);
   }
 
   uint32_t tokens_;
+  uint32_t units_;
   size_t plane_;
   std::vector<uint16_t> memory_;
   std::vector<BlockId> table_;
@@ -117,6 +124,7 @@ inline std::vector<float> attend(Isa isa, const TestKv& kv, const TestRows& rows
   args.kv = kv.planes();
   args.kv_head = knobs.kv_head;
   args.blocks = kv.table();
+  args.block_stride = kv.units();
   args.rows = static_cast<uint32_t>(end - begin);
   args.q = q.data();
   args.out = results.data();

@@ -36,7 +36,7 @@ struct Row {
 };
 
 BlockId block_of(const AttentionArgs& a, uint32_t position) {
-  return a.blocks[position / a.kv.block_size];
+  return a.blocks[position / a.kv.block_size * a.block_stride];
 }
 
 float score(const Row& row, uint32_t position) {

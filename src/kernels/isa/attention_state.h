@@ -26,6 +26,10 @@ struct ChunkView {
   uint32_t head_dim = 0;
   const uint16_t* k[kChunkTiles] = {};
   const uint16_t* v[kChunkTiles] = {};
+  // What to prefetch beside them: the next chunk's K tiles, and how far from this chunk's V rows the next
+  // ones lie.
+  const uint16_t* k_ahead[kChunkTiles] = {};
+  ptrdiff_t v_ahead[kChunkTiles] = {};
 };
 
 // The running softmax of one row over a split: largest score, sixteen partial sums, weighted V.
@@ -105,11 +109,26 @@ static inline ChunkView chunk_view(const AttentionArgs& a, uint32_t position, ui
   for (uint32_t i = 0; i < kChunkTiles; ++i) {
     const uint32_t tile = position + i * kKvTile;
     if (tile + kKvTile <= first || tile >= end) continue;
-    const BlockId block = a.blocks[tile / a.kv.block_size];
+    const BlockId block = a.blocks[tile / a.kv.block_size * a.block_stride];
     c.k[i] = k_tile(a.kv, a.kv_head, block, tile % a.kv.block_size);
     c.v[i] = v_row(a.kv, a.kv_head, block, tile % a.kv.block_size);
   }
   return c;
+}
+
+// Makes a chunk prefetch the next one.
+static inline void look_ahead(ChunkView& c, const ChunkView& next) {
+  for (uint32_t i = 0; i < kChunkTiles; ++i) {
+    c.k_ahead[i] = next.k[i] != nullptr ? next.k[i] : c.k[i];
+    c.v_ahead[i] = c.v[i] != nullptr && next.v[i] != nullptr ? next.v[i] - c.v[i] : 0;
+  }
+}
+
+// Into the second-level cache: the first has no room for a chunk more. Paged K and V are runs of 2-16 KiB,
+// too short for the processor's own prefetchers: on Zen 4, decode at 4096 positions reads 20 GB/s with this,
+// 9 without and 11 with prefetches into the first level (bench/attention_bench.cc).
+KVASIR_INLINE void prefetch(const void* p) {
+  __builtin_prefetch(p, 0, 2);
 }
 
 }  // namespace kvasir::vec

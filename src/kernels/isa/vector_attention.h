@@ -16,9 +16,11 @@
 // for up to kTileRows rows. Included only by isa/<isa>/attention.cc.
 namespace kvasir::vec {
 
-// scores[r][16 n + i] = q[r] . k[position 16 n + i] for N neighbouring K tiles. q is packed [head_dim][R].
+// scores[r][16 n + i] = q[r] . k[position 16 n + i] for N neighbouring K tiles. q is packed [head_dim][R];
+// `ahead` are tiles to prefetch.
 template <class V, int R, int N>
-void score_tiles(const uint16_t* const* k, const float* q, uint32_t head_dim, float* scores) {
+void score_tiles(const uint16_t* const* k, const uint16_t* const* ahead, const float* q, uint32_t head_dim,
+                 float* scores) {
   V acc[R][N];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -28,7 +30,10 @@ void score_tiles(const uint16_t* const* k, const float* q, uint32_t head_dim, fl
   for (size_t d = 0; d < head_dim; ++d) {
     V keys[N];
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) keys[n] = V::load_half(k[n] + d * kKvTile);
+    for (int n = 0; n < N; ++n) {
+      keys[n] = V::load_half(k[n] + d * kKvTile);
+      prefetch(ahead[n] + d * kKvTile);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const V query = V::broadcast(q[d * R + r]);
@@ -46,8 +51,8 @@ void score_tiles(const uint16_t* const* k, const float* q, uint32_t head_dim, fl
 // weighted[r][0 .. 16 N) += p[r][t] * v[t][0 .. 16 N) for t in [begin, end) of a chunk, ascending. v[i] is
 // the row of the chunk's position 16 i.
 template <class V, int R, int N>
-void weigh_columns(const uint16_t* const* v, const float* p, uint32_t begin, uint32_t end, uint32_t head_dim,
-                   float* weighted) {
+void weigh_columns(const uint16_t* const* v, const ptrdiff_t* ahead, const float* p, uint32_t begin,
+                   uint32_t end, uint32_t head_dim, float* weighted) {
   V acc[R][N];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -58,7 +63,10 @@ void weigh_columns(const uint16_t* const* v, const float* p, uint32_t begin, uin
     const uint16_t* row = v[t / kKvTile] + size_t{t % kKvTile} * head_dim;
     V values[N];
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) values[n] = V::load_half(row + n * 16);
+    for (int n = 0; n < N; ++n) {
+      values[n] = V::load_half(row + n * 16);
+      if (n % 2 == 0) prefetch(row + ahead[t / kKvTile] + n * 16);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const V weight = V::broadcast(p[r * kAttnChunk + t]);
@@ -78,9 +86,9 @@ template <class V, int R>
 void score_chunk(const ChunkView& c, const float* q, uint32_t first, uint32_t last, float* scores) {
   uint32_t i = first;
   for (; i + V::kTileVectors <= last; i += V::kTileVectors) {
-    score_tiles<V, R, V::kTileVectors>(c.k + i, q, c.head_dim, scores + i * kKvTile);
+    score_tiles<V, R, V::kTileVectors>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
   }
-  for (; i < last; ++i) score_tiles<V, R, 1>(c.k + i, q, c.head_dim, scores + i * kKvTile);
+  for (; i < last; ++i) score_tiles<V, R, 1>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
 }
 
 // Adds the positions [begin, end) of a chunk to the weighted sums of R rows.
@@ -93,30 +101,27 @@ void weigh_chunk(const ChunkView& c, const float* p, uint32_t begin, uint32_t en
   for (; d < c.head_dim; d += d + kStep <= c.head_dim ? kStep : 16) {
     for (uint32_t i = begin / kKvTile; i <= (end - 1) / kKvTile; ++i) v[i] = c.v[i] + d;
     if (d + kStep <= c.head_dim) {
-      weigh_columns<V, R, V::kTileVectors>(v, p, begin, end, c.head_dim, weighted + d);
+      weigh_columns<V, R, V::kTileVectors>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
     } else {
-      weigh_columns<V, R, 1>(v, p, begin, end, c.head_dim, weighted + d);
+      weigh_columns<V, R, 1>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
     }
   }
 }
 
 // Scores to weights: moves the row's running maximum, rescales what it has summed, and replaces the scores of
-// the positions [begin, end) of a chunk by exp(score - max). Other scores become 0 or stay what they were.
+// the chunk's positions [begin, end) by exp(score - max); of the others in their tiles, by 0.
 template <class V>
-void soften_row(const AttentionArgs& a, uint32_t begin, uint32_t end, float* scores, RowState row) {
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  const uint32_t first = begin / kKvTile;
-  const uint32_t last = (end + kKvTile - 1) / kKvTile;
-  V top = V::broadcast(kNone);
-  for (uint32_t i = first; i < last; ++i) {
-    float* s = scores + i * kKvTile;
-    const int base = static_cast<int>(i * kKvTile);
-    const auto visible = V::Mask::between(static_cast<int>(begin) - base, static_cast<int>(end) - base);
-    V v = V::load(s);
+void soften_row(const AttentionArgs& a, int begin, int end, float* scores, RowState row) {
+  const V none = V::broadcast(-std::numeric_limits<float>::infinity());
+  const int first = begin / 16;
+  const int last = (end + 15) / 16;
+  V visible[kChunkTiles];
+  V top = none;
+  for (int i = first; i < last; ++i) {
+    V v = V::load(scores + i * 16);
     if (a.softcap != 0.0f) v = math::softcap(v, V::broadcast(a.softcap));
-    v = select(visible, v, V::broadcast(kNone));
-    v.store(s);
-    top = max(v, top);
+    visible[i] = select(V::Mask::between(begin - i * 16, end - i * 16), v, none);
+    top = max(visible[i], top);
   }
   V sums = V::load(row.sums);
   const float chunk_max = reduce_max(top);
@@ -128,10 +133,9 @@ void soften_row(const AttentionArgs& a, uint32_t begin, uint32_t end, float* sco
     *row.max = chunk_max;
   }
   const V row_max = V::broadcast(*row.max);
-  for (uint32_t i = first; i < last; ++i) {
-    float* s = scores + i * kKvTile;
-    const V p = math::exp_nonpositive(V::load(s) - row_max);
-    p.store(s);
+  for (int i = first; i < last; ++i) {
+    const V p = math::exp_nonpositive(visible[i] - row_max);
+    p.store(scores + i * 16);
     sums = sums + p;
   }
   sums.store(row.sums);
@@ -150,8 +154,9 @@ void attend_chunk(const AttentionArgs& a, const ChunkView& c, const RowTile& til
   score_chunk<V, R>(c, state.packed_q(tile), begin[0] / kKvTile, (end[R - 1] + kKvTile - 1) / kKvTile,
                     scores);
   for (int r = 0; r < R; ++r) {
-    if (begin[r] < end[r])
-      soften_row<V>(a, begin[r], end[r], scores + r * kAttnChunk, state.row(tile.begin + r));
+    if (begin[r] == end[r]) continue;
+    soften_row<V>(a, static_cast<int>(begin[r]), static_cast<int>(end[r]), scores + r * kAttnChunk,
+                  state.row(tile.begin + r));
   }
   const uint32_t common_begin = begin[R - 1];
   const uint32_t common_end = end[0] > common_begin ? end[0] : common_begin;
@@ -193,6 +198,9 @@ void clear(float* p, size_t n) {
 // Visible ranges, scaled and packed queries, empty totals.
 template <class V>
 void begin_call(const AttentionArgs& a, uint32_t tiles, AttentionState& s) {
+  for (uint32_t r = 0; r < a.rows; ++r) {
+    for (uint32_t d = 0; d < s.head_dim; d += 16) prefetch(a.q[r] + d);
+  }
   for (uint32_t i = 0; i < tiles; ++i) {
     const RowTile tile = row_tile(a.rows, tiles, i);
     for (uint32_t r = 0; r < tile.rows; ++r) {
@@ -248,7 +256,8 @@ void attention(const AttentionArgs& a) {
     begin_split<V>(a.rows, s);
     const uint32_t first_chunk = first > split ? first / kAttnChunk * kAttnChunk : split;
     for (uint32_t position = first_chunk; position < split_end && position < end; position += kAttnChunk) {
-      const ChunkView chunk = chunk_view(a, position, first, end);
+      ChunkView chunk = chunk_view(a, position, first, end);
+      look_ahead(chunk, chunk_view(a, position + kAttnChunk, first, end));
       for (uint32_t i = 0; i < tiles; ++i) {
         const RowTile tile = row_tile(a.rows, tiles, i);
         const bool seen =

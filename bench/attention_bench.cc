@@ -1,0 +1,148 @@
+// Attention over paged f16 KV, one thread, for the head shapes of the models we fetch: decode (one token at a
+// context length; the KV of many layers, so that it comes from memory) and prefill (512 tokens from position
+// 0).
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "base/aligned_buffer.h"
+#include "kernels/table.h"
+
+namespace kvasir {
+namespace {
+
+struct Shape {
+  const char* model;
+  uint32_t heads, kv_heads, head_dim;
+};
+constexpr Shape kShapes[] = {{"smollm2-135m", 9, 3, 64},
+                             {"qwen2.5-0.5b", 14, 2, 64},
+                             {"qwen2.5-1.5b", 12, 2, 128},
+                             {"gemma-3-270m", 4, 1, 256}};
+constexpr uint32_t kBlockSize = 32;
+
+// Filled KV of `layers` layers of one sequence, blocks in random order, and queries for `tokens` tokens.
+class Layers {
+ public:
+  Layers(const Shape& shape, uint32_t context, uint32_t tokens, uint32_t layers)
+      : shape_(shape),
+        plane_(size_t{shape.kv_heads} * kBlockSize * shape.head_dim),
+        blocks_((context + kBlockSize - 1) / kBlockSize),
+        memory_(size_t{layers} * blocks_ * 2 * plane_ * sizeof(uint16_t)),
+        scratch_(kAttnScratchBytes),
+        q_(size_t{tokens} * shape.heads * shape.head_dim),
+        out_(q_.size()) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    for (float& v : q_) v = normal(random);
+    std::vector<uint32_t> ids(blocks_);
+    std::iota(ids.begin(), ids.end(), 0);
+    std::shuffle(ids.begin(), ids.end(), random);
+    for (const uint32_t id : ids) table_.push_back(BlockId{id});
+    // Halves of +-[0.5, 1): ordinary numbers at a fraction of the cost of storing normal ones.
+    for (uint16_t& h : memory_.as<uint16_t>()) h = static_cast<uint16_t>(0x3800 | (random() & 0x83ff));
+  }
+
+  // Tokens [first, first + tokens) in one layer: every KV head, as many rows per call as allowed.
+  void run(const KernelTable& kernels, uint32_t layer, uint32_t first, uint32_t tokens) {
+    const uint32_t group = shape_.heads / shape_.kv_heads;
+    const uint32_t per_call = std::max(1u, kAttnMaxRows / group);
+    for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
+      for (uint32_t t = 0; t < tokens; t += per_call)
+        call(kernels, layer, h, first, t, std::min(per_call, tokens - t));
+    }
+  }
+
+  size_t layer_bytes() const { return blocks_ * 2 * plane_ * sizeof(uint16_t); }
+
+ private:
+  void call(const KernelTable& kernels, uint32_t layer, uint32_t kv_head, uint32_t first, uint32_t token,
+            uint32_t tokens) {
+    const uint32_t group = shape_.heads / shape_.kv_heads;
+    const float* q[kAttnMaxRows];
+    float* out[kAttnMaxRows];
+    int32_t positions[kAttnMaxRows];
+    AttentionArgs a;
+    for (uint32_t t = 0; t < tokens; ++t) {
+      for (uint32_t g = 0; g < group; ++g, ++a.rows) {
+        const size_t at = (size_t{token + t} * shape_.heads + kv_head * group + g) * shape_.head_dim;
+        q[a.rows] = q_.data() + at;
+        out[a.rows] = out_.data() + at;
+        positions[a.rows] = static_cast<int32_t>(first + token + t);
+      }
+    }
+    uint16_t* base = memory_.as<uint16_t>().data() + layer * (layer_bytes() / sizeof(uint16_t));
+    a.kv = {base, 2 * plane_, kBlockSize, shape_.kv_heads, shape_.head_dim, plane_};
+    a.kv_head = kv_head;
+    a.blocks = table_.data();
+    a.q = q;
+    a.out = out;
+    a.positions = positions;
+    a.scale = 0.1f;
+    a.scratch = scratch_.data();
+    kernels.attention(a);
+  }
+
+  Shape shape_;
+  size_t plane_;
+  size_t blocks_;
+  AlignedBuffer memory_;
+  AlignedBuffer scratch_;
+  std::vector<float> q_;
+  std::vector<float> out_;
+  std::vector<BlockId> table_;
+};
+
+void report(benchmark::State& state, double flops, double bytes) {
+  const auto runs = static_cast<double>(state.iterations());
+  state.counters["GFLOP/s"] = benchmark::Counter(flops * runs * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["GB/s"] = benchmark::Counter(bytes * runs * 1e-9, benchmark::Counter::kIsRate);
+}
+
+void decode(benchmark::State& state, const Shape& shape, Isa isa, uint32_t context) {
+  constexpr size_t kMemory = size_t{96} << 20;  // several times a last-level cache
+  const size_t layer = size_t{context} * shape.kv_heads * shape.head_dim * 2 * sizeof(uint16_t);
+  const auto layers = static_cast<uint32_t>(kMemory / layer);
+  Layers kv(shape, context, 1, layers);
+  uint32_t next = 0;
+  for (auto _ : state) {
+    kv.run(kernel_table(isa), next, context - 1, 1);
+    next = (next + 1) % layers;
+  }
+  report(state, 4.0 * context * shape.heads * shape.head_dim, static_cast<double>(layer));
+}
+
+void prefill(benchmark::State& state, const Shape& shape, Isa isa, uint32_t tokens) {
+  Layers kv(shape, tokens, tokens, 1);
+  for (auto _ : state) kv.run(kernel_table(isa), 0, 0, tokens);
+  const double pairs = 0.5 * tokens * (tokens + 1);
+  report(state, 4.0 * pairs * shape.heads * shape.head_dim, static_cast<double>(kv.layer_bytes()));
+}
+
+}  // namespace
+}  // namespace kvasir
+
+int main(int argc, char** argv) {
+  using namespace kvasir;
+  for (const Isa isa : {Isa::kAvx512Vnni, Isa::kAvx2, Isa::kScalar}) {
+    if (!isa_supported(isa)) continue;
+    for (const Shape& shape : kShapes) {
+      const std::string suffix = "/" + std::string(shape.model) + "/" + std::string(isa_name(isa));
+      for (const uint32_t context : {512u, 4096u}) {
+        benchmark::RegisterBenchmark(("decode" + std::to_string(context) + suffix).c_str(), decode, shape,
+                                     isa, context)
+            ->Unit(benchmark::kMicrosecond);
+      }
+      benchmark::RegisterBenchmark(("prefill512" + suffix).c_str(), prefill, shape, isa, 512u)
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
