@@ -22,7 +22,8 @@ struct SampledToken {
 };
 
 // The log-softmax of a raw row at `token`, and its `count` best (fewer when fewer are above -infinity). For
-// prompt log-probabilities, and what Sampler reports. The row has no NaN and no +infinity.
+// prompt log-probabilities, and what Sampler reports. The row has no NaN and no +infinity and is 64-byte
+// aligned, as kernels want it.
 SampledToken score_token(std::span<const float> row, TokenId token, uint32_t count,
                          const KernelTable& kernels, SamplerScratch& scratch);
 

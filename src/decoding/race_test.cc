@@ -94,7 +94,7 @@ TEST(Race, DrawsTheSoftmax) {
   double total = 0.0;
   for (size_t i = 0; i < row.size(); ++i) total += p[i] = std::exp(static_cast<double>(row[i]));
   for (double& x : p) x /= total;
-  constexpr int kDraws = 200000;
+  constexpr int kDraws = 100000;
   // Over positions, over seeds and over choices: each is an independent source.
   for (int source = 0; source < 3; ++source) {
     std::vector<int> counts(row.size());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -43,6 +44,12 @@ void scale(std::span<float> row, float max, float factor) {
   for (; i + kLanes <= row.size(); i += kLanes)
     for (size_t j = 0; j < kLanes; ++j) row[i + j] = (row[i + j] - max) * factor;
   for (; i < row.size(); ++i) row[i] = (row[i] - max) * factor;
+}
+
+std::span<const float> keep_row(std::span<const float> row, SamplerScratch& scratch) {
+  if (scratch.raw.size() < row.size_bytes()) scratch.raw = AlignedBuffer(row.size_bytes());
+  std::memcpy(scratch.raw.data(), row.data(), row.size_bytes());
+  return scratch.raw.as<const float>().first(row.size());
 }
 
 void keep_known(std::vector<TokenId>& ids, uint32_t vocab_size) {
@@ -118,7 +125,7 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position,
     return internal_error(
         fmt::format("the model's logit of token {} at position {} is {}", bad, position, logits[bad]));
   const bool scored = params_.logprobs >= 0;
-  if (scored) scratch.raw.assign(logits.begin(), logits.end());
+  const std::span<const float> raw = scored ? keep_row(logits, scratch) : std::span<const float>();
   adjust(logits);
   mask(logits, output_count, scratch);
 
@@ -137,8 +144,7 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position,
     scale(logits, max, 1.0f / params_.temperature);
     token = draw(logits, best, {params_.seed, position, choice_}, scratch);
   }
-  if (scored)
-    return score_token(scratch.raw, token, static_cast<uint32_t>(params_.logprobs), *kernels_, scratch);
+  if (scored) return score_token(raw, token, static_cast<uint32_t>(params_.logprobs), *kernels_, scratch);
   SampledToken out;
   out.token = token;
   return out;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/ids.h"
 
 namespace kvasir {
@@ -23,7 +24,7 @@ struct SamplerScratch {
   std::vector<Candidate> candidates;
   std::vector<float> block_max;  // largest logit of each block of the row
   std::vector<float> ranks;
-  std::vector<float> raw;  // the row as the model gave it
+  AlignedBuffer raw;  // the row as the model gave it; for kernels, hence aligned
 };
 
 }  // namespace kvasir
