@@ -45,7 +45,7 @@ const GgufMetadata::Value* GgufMetadata::find(std::string_view key) const {
 }
 
 bool GgufMetadata::insert(std::string key, Value value) {
-  return entries_.try_emplace(std::move(key), std::move(value)).second;
+  return entries_.emplace(std::move(key), std::move(value)).second;
 }
 
 Result<std::optional<int64_t>> GgufMetadata::get_int(std::string_view key, int64_t min, int64_t max) const {

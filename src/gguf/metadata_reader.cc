@@ -90,7 +90,7 @@ Result<GgufMetadata::Value> MetadataReader::read_numbers(uint64_t count) {
     if constexpr (std::is_same_v<Stored, uint64_t>)
       if (stored > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
         return unsupported(fmt::format("metadata key {} is {}, which is above 2^63 - 1", name_, stored));
-    value = static_cast<Wide>(stored);
+    value = static_cast<Wide>(+stored);  // the sign is wanted: promote first
   }
   return Value(std::move(values));
 }
