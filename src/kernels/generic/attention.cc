@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "base/check.h"
 #include "kernels/generic/kv_address.h"
@@ -17,13 +16,11 @@
 namespace kvasir::scalar {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 using HeadVector = std::array<float, kAttnMaxHeadDim>;
 
 // Softmax over some positions: the largest score, the sum of exp(score - max), and V weighted by those.
 struct Partial {
-  float max = kMinusInfinity;
+  float max = -math::kInfinity;
   float sum = 0.0f;
   HeadVector weighted{};
 };
@@ -60,7 +57,7 @@ void add_chunk(const Row& row, uint32_t begin, uint32_t end, Partial& state,
                std::array<float, kPartials>& sums) {
   const AttentionArgs& a = row.args;
   std::array<float, kAttnChunk> scores{};
-  float chunk_max = kMinusInfinity;
+  float chunk_max = -math::kInfinity;
   for (uint32_t t = begin; t < end; ++t) {
     scores[t % kAttnChunk] = score(row, t);
     chunk_max = std::max(chunk_max, scores[t % kAttnChunk]);

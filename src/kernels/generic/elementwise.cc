@@ -1,5 +1,4 @@
 #include <cmath>
-#include <limits>
 
 #include "kernels/generic/log.h"
 #include "kernels/generic/math.h"
@@ -70,7 +69,7 @@ uint32_t argmax(const float* x, uint32_t n) {
 }
 
 float log_sum_exp(const float* x, uint32_t n) {
-  float max = -std::numeric_limits<float>::infinity();
+  float max = -math::kInfinity;
   for (uint32_t i = 0; i < n; ++i) max = max < x[i] ? x[i] : max;
   const float base = std::isinf(max) ? 0.0f : max;
   float partials[kPartials] = {};

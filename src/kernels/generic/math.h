@@ -14,6 +14,8 @@
 // floats of the domain.
 namespace kvasir::math {
 
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 // Results below the smallest normal float are zero, above 2^127.5 infinite.
 inline constexpr float kExpLow = -87.33654f;
 inline constexpr float kExpHigh = 88.376f;
@@ -41,8 +43,7 @@ KVASIR_INLINE V exp_nonpositive(V x) {
 // exp(x) within 2 ulp for kExpLow <= x <= kExpHigh; exactly 1 at 0, 0 below, infinite above; NaN stays NaN.
 template <class V>
 KVASIR_INLINE V exp(V x) {
-  const V infinity = V::broadcast(std::numeric_limits<float>::infinity());
-  return select_less(V::broadcast(kExpHigh), x, infinity, math::exp_nonpositive(x));
+  return select_less(V::broadcast(kExpHigh), x, V::broadcast(kInfinity), math::exp_nonpositive(x));
 }
 
 // x * sigmoid(x)

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "base/check.h"
 #include "kernels/generic/kv_address.h"
@@ -112,7 +111,7 @@ void weigh_chunk(const ChunkView& c, const float* p, uint32_t begin, uint32_t en
 // the chunk's positions [begin, end) by exp(score - max); of the others in their tiles, by 0.
 template <class V>
 void soften_row(const AttentionArgs& a, int begin, int end, float* scores, RowState row) {
-  const V none = V::broadcast(-std::numeric_limits<float>::infinity());
+  const V none = V::broadcast(-math::kInfinity);
   const int first = begin / 16;
   const int last = (end + 15) / 16;
   V visible[kChunkTiles];
@@ -213,7 +212,7 @@ void begin_call(const AttentionArgs& a, uint32_t tiles, AttentionState& s) {
     const auto position = static_cast<uint32_t>(a.positions[r]);
     s.first[r] = first_visible(position, a.window);
     s.end[r] = position + 1;
-    s.total_max[r] = -std::numeric_limits<float>::infinity();
+    s.total_max[r] = -math::kInfinity;
     s.total_sum[r] = 0.0f;
   }
   clear<V>(s.total_weighted, size_t{a.rows} * s.head_dim);
@@ -221,7 +220,7 @@ void begin_call(const AttentionArgs& a, uint32_t tiles, AttentionState& s) {
 
 template <class V>
 void begin_split(uint32_t rows, AttentionState& s) {
-  for (uint32_t r = 0; r < rows; ++r) s.max[r] = -std::numeric_limits<float>::infinity();
+  for (uint32_t r = 0; r < rows; ++r) s.max[r] = -math::kInfinity;
   clear<V>(s.sums, size_t{rows} * 16);
   clear<V>(s.weighted, size_t{rows} * s.head_dim);
 }

@@ -14,6 +14,8 @@
 // isa/<isa>/elementwise.cc.
 namespace kvasir::vec {
 
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
 // Calls f(i, mask) for each sixteen elements of n; the last mask may be partial.
 template <class V, class F>
 KVASIR_INLINE void for_each_sixteen(uint32_t n, F f) {
@@ -106,9 +108,9 @@ void softcap(float cap, uint32_t n, float* y) {
 // The largest value that is not NaN; -infinity if there is none.
 template <class V>
 float row_max(const float* x, uint32_t n) {
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  V best = V::broadcast(kNone);
-  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) { best = max(V::load(x + i, m, kNone), best); });
+  V best = V::broadcast(-math::kInfinity);
+  for_each_sixteen<V>(
+      n, [&](uint32_t i, typename V::Mask m) { best = max(V::load(x + i, m, -math::kInfinity), best); });
   return reduce_max(best);
 }
 
@@ -117,7 +119,7 @@ uint32_t argmax(const float* x, uint32_t n) {
   const V best = V::broadcast(row_max<V>(x, n));
   for (uint32_t i = 0; i < n; i += 16) {
     const auto m = V::Mask::between(0, static_cast<int>(n - i));
-    const int lane = equal(V::load(x + i, m, std::numeric_limits<float>::quiet_NaN()), best).lowest();
+    const int lane = equal(V::load(x + i, m, kNan), best).lowest();
     if (lane < 16) return i + static_cast<uint32_t>(lane);
   }
   return 0;  // every value is NaN
@@ -125,12 +127,11 @@ uint32_t argmax(const float* x, uint32_t n) {
 
 template <class V>
 float log_sum_exp(const float* x, uint32_t n) {
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
   const float max = row_max<V>(x, n);
   const float base = __builtin_isinf(max) ? 0.0f : max;
   V partials = V::broadcast(0.0f);
   for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
-    partials = partials + math::exp(V::load(x + i, m, kNone) - V::broadcast(base));
+    partials = partials + math::exp(V::load(x + i, m, -math::kInfinity) - V::broadcast(base));
   });
   return math::log_nonnegative(tree_sum(partials)) + base;
 }
