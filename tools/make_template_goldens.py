@@ -5,6 +5,7 @@ it up, makes of the templates in tests/data/templates, and of the snippets in te
     tools/make_template_goldens.py            # needs jinja2; with gguf and models/*.gguf also refreshes models/
 """
 
+import copy
 import datetime
 import glob
 import json
@@ -64,7 +65,7 @@ def environment():
 def render(env, source, context):
     """The output, or {"raised": message} for a template's refusal, or {"error": what Python said}."""
     try:
-        return env.from_string(source).render(**context)
+        return env.from_string(source).render(**copy.deepcopy(context))  # some filters write to lists
     except Raised as e:
         return {"raised": str(e)}
     except Exception as e:  # noqa: BLE001: every failure is a result here

@@ -127,7 +127,10 @@ class PercentArgs {
     return tuple_ ? tuple_->items[taken_ - 1] : values_;
   }
   void finish() const {
-    const size_t given = tuple_ ? tuple_->items.size() : values_.dict() ? 0 : 1;
+    // Python takes anything with subscripts but a tuple or string for values by name.
+    const size_t given = tuple_                                                       ? tuple_->items.size()
+                         : values_.dict() || values_.list() || values_.is_undefined() ? 0
+                                                                                      : 1;
     if (!named_ && taken_ < given) fail("not all arguments converted during string formatting");
   }
   Runtime& runtime() { return rt_; }

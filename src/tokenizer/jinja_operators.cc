@@ -30,8 +30,14 @@ int64_t floor_divide(int64_t a, int64_t b) {
   return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+Value float_power(double base, double exponent) {
+  if (base == 0.0 && exponent < 0.0) fail("0.0 cannot be raised to a negative power");
+  if (base < 0.0 && exponent != std::trunc(exponent)) fail("complex numbers are not supported");
+  return Value(std::pow(base, exponent));
+}
+
 Value integer_power(int64_t base, int64_t exponent) {
-  if (exponent < 0) return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  if (exponent < 0) return float_power(static_cast<double>(base), static_cast<double>(exponent));
   int64_t result = 1;
   while (exponent > 0) {
     if (exponent & 1 && __builtin_mul_overflow(result, base, &result)) overflow();
@@ -88,7 +94,7 @@ Value floats(Operator op, double a, double b) {
     case Operator::kModulo:
       return Value(modulo());
     case Operator::kPower:
-      return Value(std::pow(a, b));
+      return float_power(a, b);
     default:
       return Value(a / b);
   }

@@ -18,10 +18,8 @@ struct NamedTest {
   Test test;
 };
 
-int64_t remainder(const Value& v, const Value& by, Runtime& rt) {
-  const Value r = arithmetic(rt, Operator::kModulo, v, by);
-  if (const auto i = r.integer()) return *i;
-  return r.number().value_or(1.0) == 0.0 ? 0 : 1;
+bool leaves(Runtime& rt, const Value& v, const Value& by, double rest) {
+  return arithmetic(rt, Operator::kModulo, v, by).number() == rest;
 }
 
 template <Operator op>
@@ -29,9 +27,9 @@ bool compared(Runtime& rt, const Value& v, const Value& argument) {
   return compare(rt, op, v, argument);
 }
 
-template <int64_t rest>
+template <int rest>
 bool parity(Runtime& rt, const Value& v, const Value&) {
-  return remainder(v, Value(int64_t{2}), rt) == rest;
+  return leaves(rt, v, Value(int64_t{2}), rest);
 }
 
 template <bool upper>
@@ -66,7 +64,7 @@ constexpr NamedTest kTests[] = {
      }},
     {"defined", false, [](Runtime&, const Value& v, const Value&) { return !v.is_undefined(); }},
     {"divisibleby", true,
-     [](Runtime& rt, const Value& v, const Value& by) { return remainder(v, by, rt) == 0; }},
+     [](Runtime& rt, const Value& v, const Value& by) { return leaves(rt, v, by, 0.0); }},
     {"eq", true, compared<Operator::kEqual>},
     {"equalto", true, compared<Operator::kEqual>},
     {"even", false, parity<0>},

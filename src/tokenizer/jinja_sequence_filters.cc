@@ -74,7 +74,8 @@ std::vector<Value> seconds(const std::vector<std::pair<Value, Value>>& keyed) {
 Value sort(Runtime& rt, const Value& input, const CallArgs& args) {
   const Params p(args, "sort", {"reverse", "case_sensitive", "attribute"});
   const bool exact = p.flag(1, false);
-  std::vector<Getter> getters;
+  std::vector<Getter>
+      getters;  // keys are lists of what these give, as lists compare undefined values as equal
   if (p[2] && p[2]->text()) {
     const Text comma(",");
     for (const Value& part : split(*p[2]->text(), &comma, -1, rt.budget)) getters.emplace_back(rt, &part);
@@ -85,7 +86,7 @@ Value sort(Runtime& rt, const Value& input, const CallArgs& args) {
   for (const Value& item : iterate(input, rt.budget)) {
     std::vector<Value> key;
     for (const Getter& g : getters) key.push_back(folded(rt, g(item), exact));
-    keyed.emplace_back(key.size() == 1 ? key[0] : make_list(rt.budget, std::move(key)), item);
+    keyed.emplace_back(make_list(rt.budget, std::move(key)), item);
   }
   sort_by_keys(rt, keyed, p.flag(0, false));
   return make_list(rt.budget, seconds(keyed));

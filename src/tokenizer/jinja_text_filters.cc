@@ -47,6 +47,8 @@ Value indent(Runtime& rt, const Value& input, const CallArgs& args) {
   const Params p(args, "indent", {"width", "first", "blank"});
   const Text* given = p[0] ? p[0]->text() : nullptr;
   const Text indention = given ? *given : repeat(Text(" "), p.integer(0, 4), rt.budget);
+  input.require_defined();
+  if (!input.text()) fail(fmt::format("indent() needs a str, not a {}", input.type_name()));
   Text text = to_text(input, rt.budget);
   text.append("\n", false);
   const auto lines = split_lines(text, false, rt.budget);
@@ -244,7 +246,8 @@ Value round_filter(Runtime&, const Value& input, const CallArgs& args) {
   if (precision < 0 || precision > 300) fail("round(): the precision must be 0 to 300");
   const double d = *input.number();
   if (method == "common") {
-    if (input.integer() || !std::isfinite(d)) return input;
+    if (const auto i = input.integer()) return Value(*i);
+    if (!std::isfinite(d)) return input;
     return Value(*parse_float(fmt::format("{:.{}f}", d, precision)));
   }
   if (method != "ceil" && method != "floor") fail("round(): the method must be common, ceil or floor");
