@@ -19,6 +19,7 @@ if(KVASIR_SANITIZE)
   target_compile_options(kvasir_flags INTERFACE
     -fsanitize=${KVASIR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(kvasir_flags INTERFACE -fsanitize=${KVASIR_SANITIZE})
+  target_compile_definitions(kvasir_flags INTERFACE KVASIR_DEBUG_CHECKS)
 endif()
 
 # kvasir_library(NAME DEPS ...): a static library of the folder's *.cc, except its *_test.cc.
