@@ -257,7 +257,7 @@ Problem ApiServer::prepare_generation(const Exchange& exchange, bool chat) {
   GenerationRequest request;
   uint32_t unknown = 0;
   if (Problem problem = read_request(*body, chat ? kChatField : kCompletionField, &request, &unknown)) return problem;
-  if (!request.model.empty() && !model.served.answers_to(request.model)) {
+  if (!model.served.any_name && !request.model.empty() && !model.served.answers_to(request.model)) {
     ApiError error = api_error_of(not_found(
         fmt::format("The model `{}` does not exist; this server has `{}`.", request.model, model.served.name)));
     error.param = "model";

@@ -162,7 +162,7 @@ Problem read_message(const json::value& value, const std::string& where, Message
 
 TemplateValue to_template(Message message, ContentForm form) {
   TemplateValue::Object object;
-  object.emplace_back("role", std::move(message.role));
+  object.emplace_back("role", TemplateValue::trusted(std::move(message.role)));  // one of a fixed set
   if (form == ContentForm::kText) {
     object.emplace_back("content", std::move(message.content));
   } else {

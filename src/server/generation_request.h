@@ -23,6 +23,7 @@ struct GenerationRequest {
   boost::json::value prompt;  // string | [string] | [int] | [[int]]
   bool echo = false;
   bool add_special_tokens = true;
+  bool parse_special = true;
 
   // Chat.
   boost::json::array messages;

@@ -118,7 +118,9 @@ Problem PromptBuilder::render(const GenerationRequest& request, const std::strin
   if (request.continue_final_message) {
     tag_last_message(*std::get<std::shared_ptr<TemplateValue::Array>>(messages.data()), tag);
   }
-  const auto token_text = [&](TokenId id) { return id == kNoToken ? std::string() : std::string(tokenizer.token_text(id)); };
+  const auto token_text = [&](TokenId id) {
+    return TemplateValue::trusted(id == kNoToken ? std::string() : std::string(tokenizer.token_text(id)));
+  };
   TemplateValue::Object context{{"messages", std::move(messages)},
                                 {"bos_token", token_text(tokenizer.bos())},
                                 {"eos_token", token_text(tokenizer.eos())},
@@ -154,12 +156,13 @@ Problem PromptBuilder::chat(const GenerationRequest& request, Prompt* prompt) co
   return std::nullopt;
 }
 
-Problem PromptBuilder::read_prompt(const json::value& value, const std::string& where, bool add_special,
-                                   Prompt* prompt) const {
+Problem PromptBuilder::read_prompt(const json::value& value, const std::string& where,
+                                   const GenerationRequest& request, Prompt* prompt) const {
+  const bool add_special = request.add_special_tokens;
   const Tokenizer& tokenizer = *model_.tokenizer;
   if (value.is_string()) {
     prompt->text = std::string(value.get_string());
-    prompt->tokens = tokenizer.encode(prompt->text, {.add_special = add_special, .parse_special = true});
+    prompt->tokens = tokenizer.encode(prompt->text, {.add_special = add_special, .parse_special = request.parse_special});
     one_beginning(&prompt->tokens, add_special && tokenizer.add_bos());
   } else if (value.is_array()) {
     for (size_t i = 0; i < value.get_array().size(); ++i) {
@@ -187,7 +190,7 @@ Problem PromptBuilder::completions(const GenerationRequest& request, std::vector
   const json::value& value = request.prompt;
   const bool list = value.is_array() && !value.get_array().empty() &&
                     (value.get_array()[0].is_string() || value.get_array()[0].is_array());
-  if (!list) return read_prompt(value, "prompt", request.add_special_tokens, &prompts->emplace_back());
+  if (!list) return read_prompt(value, "prompt", request, &prompts->emplace_back());
   const json::array& values = value.get_array();
   if (values.size() > kMaxPrompts) {
     return bad_field("prompt", fmt::format("'prompt' holds {} prompts; at most {} are allowed", values.size(), kMaxPrompts));
@@ -197,7 +200,7 @@ Problem PromptBuilder::completions(const GenerationRequest& request, std::vector
     if (values[i].kind() != values[0].kind()) {
       return bad_field(where, "'prompt' must not mix strings and lists of token ids");
     }
-    if (Problem problem = read_prompt(values[i], where, request.add_special_tokens, &prompts->emplace_back())) {
+    if (Problem problem = read_prompt(values[i], where, request, &prompts->emplace_back())) {
       return problem;
     }
   }

@@ -39,7 +39,7 @@ class PromptBuilder {
   Problem render(const GenerationRequest& request, const std::string& tag,
                  std::vector<ChatTemplate::Part>* parts) const;
   Problem completions(const GenerationRequest& request, std::vector<Prompt>* prompts) const;
-  Problem read_prompt(const boost::json::value& value, const std::string& where, bool add_special,
+  Problem read_prompt(const boost::json::value& value, const std::string& where, const GenerationRequest& request,
                       Prompt* prompt) const;
   Problem check_token_ids(const GenerationRequest& request) const;
   Problem fit(GenerationRequest* request, const std::vector<Prompt>& prompts) const;

@@ -170,14 +170,14 @@ using T = FieldType;
 const RequestField kFields[] = {
     // What to answer.
     {"model", "", kBoth, T::kString, 0, 4096, false, "the model served",
-     "Name, alias, file name or path of the model served; any other is a 404.", kUsed, set<&Request::model>},
+     "Name, file name or path of the model. Where the server was started with --served-model-name, any other name is a "
+     "404; else every name means the one model there is.", kUsed, set<&Request::model>},
     {"messages", "", kChat, T::kArray, 1, 4096, false, "400",
      "The conversation. Roles: system, developer, user, assistant, tool, function. Content: a string, null, or text "
      "parts.",
      kUsed, set<&Request::messages>},
     {"prompt", "", kText, T::kAny, -kInf, kInf, false, "400",
-     "A string, a list of strings, a list of token ids, or a list of such lists (at most 256 prompts). Control tokens "
-     "written out in it count as such: the caller writes the whole prompt.",
+     "A string, a list of strings, a list of token ids, or a list of such lists (at most 256 prompts).",
      kUsed, set<&Request::prompt>},
     {"tools", "", kChat, T::kArray, 0, 512, false, "none",
      "Functions that the template tells the model about; `<tool_call>` blocks in the answer become `tool_calls`.",
@@ -201,6 +201,10 @@ const RequestField kFields[] = {
     {"add_special_tokens", "", kText, T::kBoolean, -kInf, kInf, false, "true",
      "Whether the beginning-of-text token is put in front, where the model asks for it.", kUsed,
      set<&Request::add_special_tokens>},
+    {"parse_special", "", kText, T::kBoolean, -kInf, kInf, false, "true",
+     "Whether control tokens written out in a prompt string count as such. In chats they never do: there only the "
+     "template writes control tokens.",
+     kUsed, set<&Request::parse_special>},
     {"echo", "", kText, T::kBoolean, -kInf, kInf, false, "false",
      "Puts the prompt in front of the answer; with logprobs, those of the prompt too.", kUsed, set<&Request::echo>},
 

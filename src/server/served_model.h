@@ -19,6 +19,7 @@ struct ServedModel {
 
   std::string name;                  // the one it answers with
   std::vector<std::string> aliases;  // further names that requests may use
+  bool any_name = false;             // every other name too
   std::string architecture;
   std::string quantization;  // as general.file_type says, e.g. "Q4_K_M"
   uint64_t parameters = 0;
