@@ -234,6 +234,12 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, Causal
     return invalid_argument(
         fmt::format("a KV pool of {} bytes holds {} blocks; a sequence needs at least {} of {} bytes each",
                     config.kv_bytes, blocks, layout.blocks_for(2), layout.block_bytes()));
+  if (config.max_model_len != 0 && complete.max_model_len < config.max_model_len)
+    spdlog::warn("max_model_len is {} instead of {}: the KV pool holds no longer sequence",
+                 complete.max_model_len, config.max_model_len);
+  spdlog::info("KV pool: {} MiB, {} blocks of {} tokens, {} tokens in all; sequences of up to {} tokens",
+               blocks * layout.block_bytes() >> 20, blocks, layout.block_size(),
+               blocks / layout.units() * layout.block_size(), complete.max_model_len);
   try {
     return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
         complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels));

@@ -78,7 +78,6 @@ const SchedulerOutput& Scheduler::plan() {
   output_.copies.clear();
   rows_left_ = options_.max_num_batched_tokens;
   logit_rows_left_ = options_.max_logit_rows;
-  preempted_ = false;
   for (Sequence* s : running_) s->scheduled = 0;
 
   // A prompt that is the oldest keeps one row out of the decodes' reach.
@@ -144,7 +143,6 @@ void Scheduler::preempt_youngest() {
   s.table.release();
   drop_followers(s);
   insert_by_age(waiting_, s);
-  preempted_ = true;
   ++counters_.preemptions;
 }
 
@@ -155,7 +153,6 @@ uint32_t Scheduler::slots_used() const {
 }
 
 void Scheduler::admit_waiting() {
-  if (preempted_) return;
   uint32_t slots = slots_used();
   size_t i = 0;
   while (i < waiting_.size() && rows_left_ > 0 && logit_rows_left_ > 0) {

@@ -96,7 +96,6 @@ class Scheduler {
   SchedulerOutput output_;
   uint32_t rows_left_ = 0;
   uint32_t logit_rows_left_ = 0;
-  bool preempted_ = false;  // in this step
   Counters counters_;
 };
 

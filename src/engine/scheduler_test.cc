@@ -23,10 +23,10 @@ class SchedulerTest : public testing::Test {
     scheduler_ = std::make_unique<Scheduler>(options, layout_, *pool_, *cache_);
   }
 
-  Sequence& add(uint32_t prompt, TokenId first = 1, uint32_t slots = 1) {
+  Sequence& add(uint32_t prompt, TokenId first = 1, uint32_t slots = 1, std::string_view salt = "") {
     std::vector<TokenId> tokens(prompt);
     std::iota(tokens.begin(), tokens.end(), first);
-    sequences_.emplace_back(BlockTable(layout_, *pool_, *cache_, "", options_.max_model_len),
+    sequences_.emplace_back(BlockTable(layout_, *pool_, *cache_, salt, options_.max_model_len),
                             std::move(tokens), prompt);
     Sequence& s = sequences_.back();
     s.age = {sequences_.size(), 0};
@@ -126,12 +126,14 @@ TEST_F(SchedulerTest, NewRequestJoinsInTheStepAfterAnotherEnds) {
   EXPECT_EQ(step(), (Rows{0, 6}));
 }
 
-TEST_F(SchedulerTest, AdmissionLeavesRunningPromptsTheirBlocks) {
-  start(10, {8, 16, 16, 160});
-  add(100);  // 7 blocks, one of which it holds after the first step
-  add(50);   // 4 blocks: only 3 are not promised
-  EXPECT_EQ(step(), (Rows{16, 0}));
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(step()[1], 0u);
+TEST_F(SchedulerTest, AdmissionLeavesTheRunningOnesTheirNextBlock) {
+  start(4, {8, 64, 64, 64});
+  add(32);  // two full blocks: its next token takes the third
+  add(20);  // two blocks, of which one is promised
+  EXPECT_EQ(step(), (Rows{32, 0}));
+  EXPECT_EQ(step(), (Rows{1, 0}));
+  scheduler_->remove(sequences_[0]);
+  EXPECT_EQ(step(), (Rows{0, 20}));
   EXPECT_EQ(scheduler_->counters().preemptions, 0u);
 }
 
@@ -151,6 +153,18 @@ TEST_F(SchedulerTest, YoungestIsPreemptedAndReturnsToTheFront) {
   scheduler_->remove(b);
   step();
   EXPECT_EQ(c.state, Sequence::State::kRunning);
+}
+
+// Else it would be the next to go again.
+TEST_F(SchedulerTest, PreemptedOneComesBackOnlyWhenAllCanGrow) {
+  start(20, {16, 400, 64, 320});
+  for (int i = 0; i < 10; ++i) add(4);
+  step();
+  Sequence& back = add(70);  // 5 blocks of the 10 that are free
+  back.admitted_before = true;
+  EXPECT_EQ(step()[10], 0u);
+  for (size_t i = 0; i < 5; ++i) scheduler_->remove(sequences_[i]);
+  EXPECT_EQ(step()[10], 70u);
 }
 
 TEST_F(SchedulerTest, CachedBlocksAreGivenUpBeforeAnybodyIsPreempted) {
@@ -184,6 +198,15 @@ TEST_F(SchedulerTest, WhoSharesNothingDoesNotWait) {
   add(20);
   add(90, 1000);
   EXPECT_EQ(step(), (Rows{20, 12}));
+}
+
+TEST_F(SchedulerTest, SaltsKeepEqualPromptsApart) {
+  start(100, {8, 200, 32, 400}, {0}, true);
+  add(90);
+  add(90, 1, 1, "another user");
+  add(90);
+  EXPECT_EQ(step(), (Rows{90, 90, 0}));
+  EXPECT_EQ(step(), (Rows{1, 1, 10}));
 }
 
 }  // namespace
