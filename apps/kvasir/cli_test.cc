@@ -1,0 +1,42 @@
+#include "apps/kvasir/cli.h"
+
+#include <gtest/gtest.h>
+
+#include "apps/kvasir/human_size.h"
+
+namespace kvasir {
+namespace {
+
+TEST(HumanSize, ReadsWhatPeopleWrite) {
+  EXPECT_EQ(*parse_size("512M"), 512ull << 20);
+  EXPECT_EQ(*parse_size("2G"), 2ull << 30);
+  EXPECT_EQ(*parse_size("12MiB"), 12ull << 20);
+  EXPECT_EQ(*parse_size("1.5g"), 3ull << 29);
+  EXPECT_EQ(*parse_size("800 KB"), 800ull << 10);
+  EXPECT_EQ(*parse_size("1048576"), 1048576u);
+  EXPECT_EQ(*parse_size("7B"), 7u);
+  for (const char* bad : {"", "M", "-1G", "0", "1X", "1GG", "nan", "inf", "1e40", "2000000T", "1G extra"}) {
+    EXPECT_FALSE(parse_size(bad).ok()) << bad;
+  }
+}
+
+TEST(HumanSize, WritesThemBack) {
+  EXPECT_EQ(size_text(17), "17 bytes");
+  EXPECT_EQ(size_text(98'500'000), "93.9 MiB");
+  EXPECT_EQ(size_text(1536), "1.50 KiB");
+  EXPECT_EQ(count_text(134'515'008), "134.5 M");
+  EXPECT_EQ(count_text(1'540'000'000), "1.54 B");
+}
+
+TEST(NearestWord, FindsTyposAndNothingElse) {
+  const std::vector<std::string> words = {"serve", "run", "inspect", "--port", "--host", "--max-model-len"};
+  EXPECT_EQ(nearest_word("sevre", words), "serve");
+  EXPECT_EQ(nearest_word("inspct", words), "inspect");
+  EXPECT_EQ(nearest_word("--prot", words), "--port");
+  EXPECT_EQ(nearest_word("--max_model_len", words), "--max-model-len");
+  EXPECT_EQ(nearest_word("rnu", words), "run");
+  EXPECT_EQ(nearest_word("frobnicate", words), "");
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "engine/llm.h"
+
+namespace kvasir {
+
+// The flags that say which model runs and how; shared by the verbs that run one.
+struct EngineFlags {
+  std::string model;
+  std::string chat_template;  // a file
+  uint32_t threads = 0;
+  std::string isa;
+  std::string kv_memory;
+  std::string log_level = "info";
+  EngineConfig engine;
+
+  void add_to(CLI::App& verb);
+
+  // Sets up logging and translates the flags. kInvalidArgument names the flag.
+  Result<Llm::Options> options() const;
+};
+
+// The instruction set of an --isa flag: the best there is for "", an error for one that this machine lacks.
+Result<Isa> isa_of_flag(const std::string& flag);
+
+}  // namespace kvasir

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "gguf/gguf_file.h"
+#include "kernels/table.h"
+#include "kvcache/kv_store.h"
+#include "models/causal_lm.h"
+
+namespace kvasir {
+
+// One measured shape: `batch` sequences, each with `depth` tokens already computed, reading `prompt` tokens
+// or generating `generate` (one of them is 0).
+struct BenchShape {
+  uint32_t prompt = 0;
+  uint32_t generate = 0;
+  uint32_t batch = 1;
+  uint32_t depth = 0;
+  std::string name() const;  // "pp512", "tg64@b8", "tg64@d4096"
+};
+
+struct BenchResult {
+  BenchShape shape;
+  std::vector<double> tokens_per_second;  // one per repetition
+  double median = 0;
+  double spread = 0;  // (max - min) / median
+};
+
+// Times forward passes alone, as llama-bench does: no tokenizer, no sampling, logits of the last row
+// (reading) or of every sequence (generating). Token ids are a fixed pseudo-random sequence.
+class ModelBench {
+ public:
+  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, Isa isa, uint32_t threads,
+                                                  uint32_t chunk, uint32_t block_size);
+
+  // Runs a shape once to warm up and then `repetitions` times. Errors: a KV pool that memory cannot hold.
+  Result<BenchResult> measure(const BenchShape& shape, uint32_t repetitions);
+
+  const ModelConfig& config() const { return model_->config(); }
+  uint64_t file_bytes() const { return file_bytes_; }
+
+ private:
+  ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size);
+  void fill(const BenchShape& shape, uint32_t tokens_each);
+  void step(const BenchShape& shape, uint32_t first, uint32_t rows_each, bool logits);
+
+  ThreadPool pool_;
+  const KernelTable& kernels_;
+  uint32_t chunk_;
+  uint32_t block_size_;
+  uint64_t file_bytes_ = 0;
+  std::unique_ptr<CausalLm> model_;
+  std::unique_ptr<KvStore> store_;
+  std::vector<std::vector<std::vector<BlockId>>> tables_;  // [sequence][group][entry * units]
+  std::vector<std::vector<const BlockId*>> pointers_;      // [sequence][group]
+  std::vector<float> logits_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/llm.h"
+#include "gguf/gguf_file.h"
+#include "kernels/table.h"
+#include "models/model_config.h"
+#include "server/served_model.h"
+#include "tokenizer/chat_template.h"
+
+namespace kvasir {
+
+// What a model file says about itself, without loading its weights.
+struct ModelFacts {
+  struct Format {
+    DType type;
+    uint64_t tensors = 0;
+    uint64_t bytes = 0;
+  };
+  std::string path;
+  std::string name;          // general.name, or the file's
+  std::string quantization;  // of general.file_type: "Q4_K_M"
+  uint64_t file_bytes = 0;
+  uint32_t gguf_version = 0;
+  uint64_t tensors = 0;
+  ModelConfig config;
+  std::string tokenizer;  // "gpt2 (smollm)"
+  bool has_chat_template = false;
+  std::vector<Format> formats;  // most bytes first
+  uint64_t packed_bytes = 0;    // the weights in memory
+  uint64_t kv_bytes_per_token = 0;
+};
+Result<ModelFacts> read_model_facts(const std::string& path);
+
+// A chat template from a file, or else from the model; nullptr where neither has one. A template of the model
+// that cannot be parsed is a warning, one of a file an error.
+struct LoadedTemplate {
+  std::unique_ptr<ChatTemplate> parsed;
+  std::string source;
+};
+Result<LoadedTemplate> load_chat_template(const std::string& file, const Tokenizer& tokenizer);
+
+// What the server is to know about an open model. name "" takes the file's, and then answers to every name.
+ServedModel served_model(Llm& llm, const ModelFacts& facts, const LoadedTemplate& chat_template,
+                         const std::string& name);
+
+}  // namespace kvasir

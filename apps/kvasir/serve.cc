@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "apps/kvasir/cli.h"
+#include "apps/kvasir/engine_flags.h"
+#include "apps/kvasir/load_progress.h"
+#include "apps/kvasir/model_facts.h"
+#include "apps/kvasir/serve_process.h"
+#include "apps/kvasir/serve_summary.h"
+#include "server/api_server.h"
+
+namespace kvasir {
+namespace {
+
+struct ServeFlags {
+  EngineFlags engine;
+  ApiServerConfig server;
+  std::string name;
+  std::string key_file;
+  bool insecure = false;
+  uint32_t shutdown_seconds = 30;
+};
+
+void add_network_flags(CLI::App& verb, ServeFlags& flags) {
+  constexpr const char* kNetwork = "Network";
+  verb.add_option("--host", flags.server.http.host, "Address to listen on")
+      ->capture_default_str()
+      ->group(kNetwork);
+  verb.add_option("--port", flags.server.http.port, "Port; 0 takes a free one")
+      ->capture_default_str()
+      ->group(kNetwork);
+  verb.add_option("--api-key", flags.server.access.api_keys,
+                  "Key that clients must send; may be given several times")
+      ->type_name("KEY")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(kNetwork);
+  verb.add_option("--api-key-file", flags.key_file, "File with one key per line")
+      ->type_name("FILE")
+      ->group(kNetwork);
+  verb.add_flag("--insecure-no-auth", flags.insecure, "Listen beyond this machine without a key")
+      ->group(kNetwork);
+  verb.add_option("--cors-origin", flags.server.access.cors_origins,
+                  "Web origin that may use the API, or *; several times")
+      ->type_name("ORIGIN")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(kNetwork);
+  verb.add_option("--allowed-host", flags.server.access.allowed_hosts,
+                  "Further Host name to answer to; several times")
+      ->type_name("NAME")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(kNetwork);
+  verb.add_option("--shutdown-timeout", flags.shutdown_seconds,
+                  "Seconds that running requests get after SIGTERM")
+      ->capture_default_str()
+      ->group(kNetwork);
+}
+
+// Refuses what would put an open server on a network.
+int check_exposure(const ApiServer& server, const ServeFlags& flags) {
+  if (server.loopback() || flags.insecure || !flags.server.access.api_keys.empty()) return kExitOk;
+  return fail(
+      kExitUsage,
+      fmt::format("{} can be reached from other machines, and no key protects it", flags.server.http.host),
+      "Give --api-key KEY, or --insecure-no-auth if everyone there may use it.");
+}
+
+int serve(ServeFlags flags) {
+  const ServeProcess process;
+  auto options = flags.engine.options();
+  if (!options.ok()) return fail(kExitUsage, options.message());
+  if (Status status = read_key_file(flags.key_file, &flags.server.access.api_keys); !status.ok()) {
+    return fail(kExitUsage, status.message());
+  }
+  const auto facts = read_model_facts(flags.engine.model);
+  if (!facts.ok()) return fail_to_open(facts.status());
+
+  auto listening = ApiServer::listen(flags.server);
+  if (!listening.ok())
+    return fail(kExitFailure, listening.message(), "Is another server there? --port 0 takes a free port.");
+  ApiServer& server = **listening;
+  if (const int code = check_exposure(server, flags); code != kExitOk) return code;
+
+  LoadProgress progress(facts->name);
+  options->progress = [&](uint64_t done, uint64_t total) {
+    process.exit_if_signalled();
+    progress.update(done, total);
+    server.set_loading_progress(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0.0);
+  };
+  auto llm = Llm::open(flags.engine.model, *options);
+  if (!llm.ok()) return fail_to_open(llm.status());
+  const auto chat_template = load_chat_template(flags.engine.chat_template, (*llm)->tokenizer());
+  if (!chat_template.ok()) return fail(kExitUsage, chat_template.message());
+  progress.finish();
+
+  server.serve(served_model(**llm, *facts, *chat_template, flags.name));
+  print_serve_summary(**llm, *facts, server, !flags.server.access.api_keys.empty());
+  process.serve_until_signalled(server, std::chrono::seconds(flags.shutdown_seconds));
+  server.stop();
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb add_serve_verb(CLI::App& root) {
+  CLI::App* verb = root.add_subcommand("serve", "Serve a model over HTTP with the OpenAI API");
+  const auto flags = std::make_shared<ServeFlags>();
+  flags->engine.add_to(*verb);
+  verb->add_option("--max-num-queued-reqs,--max-queued-requests", flags->engine.engine.max_queued_requests,
+                   "Most requests waiting; one more is told to come back (429)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str()
+      ->group("Memory and batching");
+  verb->add_option("--served-model-name", flags->name,
+                   "Name of the model in the API; other names are then refused (default: the file's name, "
+                   "and any is taken)")
+      ->type_name("NAME");
+  add_network_flags(*verb, *flags);
+  verb->footer(
+      "Examples:\n"
+      "  kvasir serve model.gguf\n"
+      "  kvasir serve model.gguf --kv-memory 2G --max-num-seqs 32\n"
+      "  kvasir serve model.gguf --host 0.0.0.0 --api-key secret\n\n"
+      "SIGTERM or Ctrl-C lets running requests finish, a second one ends them. docs/api.md describes the "
+      "API.\n" +
+      std::string(kExitCodesHelp));
+  return {verb, [flags] { return serve(*flags); }};
+}
+
+}  // namespace kvasir

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "server/api_server.h"
+
+namespace kvasir {
+
+// The process side of a server: signals are blocked in every thread started after this object and waited for
+// here, and the limit of open files is raised as far as allowed.
+class ServeProcess {
+ public:
+  ServeProcess();
+
+  // While a model loads: a signal ends the process at once (0 for SIGTERM, 130 for SIGINT).
+  void exit_if_signalled() const;
+
+  // Waits for SIGTERM or SIGINT, then drains: no new work, and what runs gets `patience`; a second signal, or
+  // the end of it, ends everything.
+  void serve_until_signalled(ApiServer& server, std::chrono::seconds patience) const;
+
+ private:
+  int wait_for_signal(std::chrono::milliseconds time) const;  // 0 when none came
+
+  sigset_t signals_;
+};
+
+// Adds the lines of a key file to *keys; no file for "".
+Status read_key_file(const std::string& path, std::vector<std::string>* keys);
+
+}  // namespace kvasir

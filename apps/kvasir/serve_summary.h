@@ -1,0 +1,12 @@
+#pragma once
+
+#include "engine/llm.h"
+#include "apps/kvasir/model_facts.h"
+#include "server/api_server.h"
+
+namespace kvasir {
+
+// Prints what is served and how to try it, on stdout.
+void print_serve_summary(Llm& llm, const ModelFacts& facts, const ApiServer& server, bool needs_key);
+
+}  // namespace kvasir
