@@ -247,6 +247,8 @@ void Scheduler::build_output() {
     output_.logit_rows += logit_rows;
   }
   CHECK(output_.rows > 0 || !has_work());
+  DCHECK(output_.rows + rows_left_ == options_.max_num_batched_tokens);
+  DCHECK(output_.logit_rows + logit_rows_left_ == options_.max_logit_rows);
 }
 
 Status Scheduler::check_integrity() const {
