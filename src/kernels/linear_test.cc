@@ -426,7 +426,7 @@ TEST(QuantizeRows, FollowsItsDefinition) {
       if (!std::isfinite(largest) || largest == 0) {
         EXPECT_EQ(got.q[i], 0);
       } else if (largest > 1e-30f) {
-        EXPECT_EQ(got.q[i], static_cast<int>(std::nearbyint(g[i] / (largest / 127.0f))));
+        EXPECT_EQ(got.q[i], static_cast<int>(std::nearbyint(g[i] * (1.0f / (largest / 127.0f)))));
       }
     }
     EXPECT_EQ(std::isnan(got.d[0]), std::isnan(largest));

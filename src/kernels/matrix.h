@@ -13,9 +13,9 @@ inline constexpr uint32_t kPanelCols = 16;
 // Inputs per quantised activation group, and per weight block of every packed format.
 inline constexpr uint32_t kGroup = 32;
 
-// A weight matrix in the packed layout the kernels read: N outputs in panels of 16 (the last one padded with zero
-// columns), each panel contiguous over all K inputs. kernels/quant/ defines the bytes of each format. Values are
-// exactly those of the GGUF tensor.
+// A weight matrix in the packed layout the kernels read: N outputs in panels of 16 (the last one padded with
+// zero columns), each panel contiguous over all K inputs. kernels/quant/ defines the bytes of each format.
+// Values are exactly those of the GGUF tensor.
 struct PackedMatrix {
   DType type = DType::kF32;  // the GGUF format it came from
   uint32_t n = 0;            // outputs
@@ -28,8 +28,9 @@ struct PackedMatrix {
   bool present() const { return data != nullptr; }
 };
 
-// M activation rows quantised per 32 values to int8 (docs/numerics.md, rule 1): q = round_to_even(a / d), d = max|a| /
-// 127. Beside them what kernels need per group: d, d * sum(q), and the negated integer sums that zero-points multiply.
+// M activation rows quantised per 32 values to int8 (docs/numerics.md, rule 1): d = max|a| / 127, q =
+// round_to_even(a * (1 / d)), all q 0 where d is subnormal, infinite or NaN. Beside them what kernels need
+// per group: d, d * sum(q), and the negated integer sums that zero-points multiply.
 struct QuantRows {
   int8_t* q = nullptr;        // [M][k]
   float* d = nullptr;         // [M][k/32]
@@ -39,7 +40,8 @@ struct QuantRows {
   uint32_t k = 0;
 };
 
-// Bytes of a QuantRows' arrays for m rows of k values, each array 64-byte aligned; and the carving of such memory.
+// Bytes of a QuantRows' arrays for m rows of k values, each array 64-byte aligned; and the carving of such
+// memory.
 size_t quant_rows_bytes(uint32_t m, uint32_t k);
 QuantRows carve_quant_rows(std::byte* memory, uint32_t m, uint32_t k);
 

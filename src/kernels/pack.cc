@@ -15,13 +15,6 @@ size_t align64(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-template <class F>
-size_t quant_panel_bytes(uint32_t k) {
-  const uint32_t blocks = k / kGroup;
-  const Chunk<F> tail{nullptr, blocks % kBlocksPerChunk};
-  return blocks / kBlocksPerChunk * F::kFullChunkBytes + (tail.blocks == 0 ? 0 : tail.bytes());
-}
-
 // One panel from `columns` rows of the GGUF matrix, row_bytes apart; `panel` is zero before.
 template <class F>
 void pack_quant_panel(const uint8_t* rows, size_t row_bytes, const DTypeInfo& info, uint32_t columns,
@@ -38,7 +31,7 @@ void pack_quant_panel(const uint8_t* rows, size_t row_bytes, const DTypeInfo& in
         uint8_t column[kGroup];
         read_codes(F{}, storage, kb % per_storage, column);
         for (uint32_t i = 0; i < kQuads; ++i) std::memcpy(codes + i * kQuadBytes + 4 * c, column + 4 * i, 4);
-        write_scales(F{}, storage, kb % per_storage, c, chunk.scales(b), chunk.header());
+        write_scales(F{}, storage, kb % per_storage, c, chunk.scales(b), chunk.header);
       }
       pack_codes<F>(codes, chunk.codes(b));
     }
@@ -81,21 +74,21 @@ bool can_pack(DType type, uint32_t k) {
 size_t packed_panel_bytes(DType type, uint32_t k) {
   CHECK(can_pack(type, k));
   size_t bytes = 0;
-  const bool quantised = with_format(type, [&]<class F>(F) { bytes = quant_panel_bytes<F>(k); });
+  const bool quantised = with_format(type, [&]<class F>(F) { bytes = quant_panel_bytes<F>(k / kGroup); });
   return quantised ? bytes : align64(size_t{kPanelCols} * dtype_info(type).block_bytes * k);
 }
 
 void pack_panels(DType type, const std::byte* src, uint32_t n, uint32_t k, uint32_t begin, uint32_t end,
                  std::byte* dst) {
-  const size_t panel_bytes = packed_panel_bytes(type, k);
+  const size_t bytes = packed_panel_bytes(type, k);
   const size_t row_bytes = dtype_bytes(type, k);
   const DTypeInfo& info = dtype_info(type);
   for (uint32_t p = begin; p < end; ++p) {
     const uint32_t first = p * kPanelCols;
     const uint32_t columns = n - first < kPanelCols ? n - first : kPanelCols;
     const std::byte* rows = src + first * row_bytes;
-    std::byte* panel = dst + p * panel_bytes;
-    std::memset(panel, 0, panel_bytes);
+    std::byte* panel = dst + p * bytes;
+    std::memset(panel, 0, bytes);
     const bool quantised = with_format(type, [&]<class F>(F) {
       pack_quant_panel<F>(reinterpret_cast<const uint8_t*>(rows), row_bytes, info, columns, k,
                           reinterpret_cast<uint8_t*>(panel));

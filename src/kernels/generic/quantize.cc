@@ -6,9 +6,12 @@
 namespace kvasir::scalar {
 namespace {
 
+constexpr uint32_t kSmallestNormal = 0x00800000;
+constexpr uint32_t kInfinity = 0x7F800000;
+
 // One group of 32. The largest magnitude is found on the bits as integers, so that a NaN wins and reaches d
-// on every instruction set. Where d is zero, infinite or NaN all q are 0: the group then contributes 0, or
-// NaN through d.
+// on every instruction set. Where d is zero, subnormal, infinite or NaN all q are 0: the group then
+// contributes 0, or NaN through d.
 void quantize_group(const float* x, int8_t* q, float* d_out, float* ds, int32_t* nsum, int32_t* nsum16) {
   uint32_t largest = 0;
   for (uint32_t i = 0; i < kGroup; ++i) {
@@ -16,15 +19,11 @@ void quantize_group(const float* x, int8_t* q, float* d_out, float* ds, int32_t*
     largest = magnitude > largest ? magnitude : largest;
   }
   const float d = std::bit_cast<float>(largest) / 127.0f;
-  const bool usable = d > 0.0f && std::bit_cast<uint32_t>(d) < 0x7F800000;
+  const uint32_t d_bits = std::bit_cast<uint32_t>(d);
+  const float inverse = d_bits >= kSmallestNormal && d_bits < kInfinity ? 1.0f / d : 0.0f;
   int32_t sums[2] = {0, 0};
   for (uint32_t i = 0; i < kGroup; ++i) {
-    int32_t value = 0;
-    if (usable) {
-      // A subnormal d is coarse: the quotient may pass 127.
-      value = static_cast<int32_t>(std::lrintf(x[i] / d));
-      value = value > 127 ? 127 : value < -127 ? -127 : value;
-    }
+    const auto value = inverse == 0.0f ? 0 : static_cast<int32_t>(std::lrintf(x[i] * inverse));
     q[i] = static_cast<int8_t>(value);
     sums[i / 16] += value;
   }

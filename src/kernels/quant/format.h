@@ -6,17 +6,17 @@
 #include "base/dtype.h"
 #include "kernels/matrix.h"
 
-// The packed layout of quantised weights, "N16K4". A panel holds 16 outputs over all K inputs, cut into
-// chunks of 256 inputs (the last one shorter when K is not a multiple of 256) of `blocks` = 8 or fewer blocks
-// of 32 inputs:
+// The packed layout of quantised weights, "N16K4". A panel holds 16 outputs over all K inputs:
 //
-//   header  kHeaderBytes: f16 d (and dmin) of the 16 outputs, for formats with two levels of scales
-//   per block:
-//     scales  kScaleBytes: scales of the 16 outputs (once per group), then their minimums
-//     codes   kCodeBytes: unsigned codes of 16 outputs x 32 inputs, as bit planes of 64-byte rows
-//   padding to a multiple of 64 bytes
+//   headers  kHeaderBytes per chunk of 256 inputs: f16 d (and dmin) of the 16 outputs, for formats with two
+//            levels of scales
+//   pairs    of blocks of 32 inputs (the last may hold one block only):
+//     scales   2 x kScaleBytes: scales of the 16 outputs (once per group), then their minimums
+//     codes    kCodeBytes per block: unsigned codes of 16 outputs x 32 inputs, as bit planes of 64-byte rows
 //
-// A kernel reads a panel strictly forwards: anything else costs a third of the memory's bandwidth.
+// Pairs follow each other without a gap and every row of codes is one cache line: kernels that read strictly
+// forwards, each load instruction by a constant stride, keep the hardware's prefetchers in step. Anything
+// else was measured to cost a third of the memory's bandwidth and more.
 //
 // Unpacked, a block is eight rows ("quads") of 64 bytes: byte 4 * c + j of quad i is the code of output c at
 // input 4 * i + j, the operand order of VPDPBUSD. The planes of the stored bits, lowest bits first:
@@ -62,12 +62,12 @@ struct PackedFormat {
   static constexpr bool kHasMin = Min != MinKind::kNone;
   static constexpr bool kTwoLevels = Scale != ScaleKind::kHalf && Scale != ScaleKind::kE8M0;
   static constexpr size_t kCodeBytes = size_t{kQuadBytes} * Bits;
-  static constexpr size_t kScaleBytes = Scale == ScaleKind::kHalf      ? (kHasMin ? 64 : 32)
-                                        : Scale == ScaleKind::kNibbles ? 16 * Groups
-                                                                       : 16 * Groups * (kHasMin ? 2 : 1);
+  static constexpr size_t kScaleBytes = Scale == ScaleKind::kHalf && kHasMin ? 64
+                                        : Scale == ScaleKind::kSubU8         ? 32 * Groups
+                                                                             : 32;
   static constexpr size_t kHeaderBytes = kTwoLevels ? 64 : 0;
-  static constexpr size_t kBlockBytes = kScaleBytes + kCodeBytes;
-  static constexpr size_t kFullChunkBytes = (kBlocksPerChunk * kBlockBytes + kHeaderBytes + 63) / 64 * 64;
+  static constexpr size_t kPairBytes = 2 * (kScaleBytes + kCodeBytes);
+  static constexpr size_t kChunkBytes = kBlocksPerChunk / 2 * kPairBytes;  // without its header
 
   static_assert(Groups == 1 || Groups == 2);
   static_assert(Bits == 2 || Bits == 3 || Bits == 4 || Bits == 5 || Bits == 6 || Bits == 8);
@@ -91,28 +91,38 @@ inline constexpr uint8_t kIq4NlCodes[16] = {1,   24,  45,  63,  79,  93,  106, 1
                                             129, 141, 153, 166, 181, 197, 217, 241};
 inline constexpr uint8_t kMxfp4Codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
 
-// Where a chunk's parts are. Always inlined: these headers are also used by files built for one instruction
-// set.
+// Where the parts of a chunk are: 256 inputs, or what is left of them. Always inlined: these headers are also
+// used by files built for one instruction set.
 template <class F, class Byte = const uint8_t>
 struct Chunk {
-  Byte* data;
+  Byte* header;
+  Byte* pairs;
   uint32_t blocks;
 
-  [[gnu::always_inline]] Byte* header() const { return data; }
   [[gnu::always_inline]] Byte* scales(uint32_t b) const {
-    return data + F::kHeaderBytes + b * F::kBlockBytes;
+    return pairs + b / 2 * F::kPairBytes + b % 2 * F::kScaleBytes;
   }
-  [[gnu::always_inline]] Byte* codes(uint32_t b) const { return scales(b) + F::kScaleBytes; }
-  [[gnu::always_inline]] size_t bytes() const {
-    return (blocks * F::kBlockBytes + F::kHeaderBytes + 63) / 64 * 64;
+  [[gnu::always_inline]] Byte* codes(uint32_t b) const {
+    return pairs + b / 2 * F::kPairBytes + 2 * F::kScaleBytes + b % 2 * F::kCodeBytes;
   }
 };
+
+// Bytes of all headers of a panel of `k_blocks` blocks, and of the whole panel.
+template <class F>
+[[gnu::always_inline]] constexpr size_t header_bytes(size_t k_blocks) {
+  return (k_blocks + kBlocksPerChunk - 1) / kBlocksPerChunk * F::kHeaderBytes;
+}
+template <class F>
+[[gnu::always_inline]] constexpr size_t quant_panel_bytes(size_t k_blocks) {
+  return header_bytes<F>(k_blocks) + (k_blocks + 1) / 2 * F::kPairBytes - k_blocks % 2 * F::kCodeBytes;
+}
 
 // The chunk that begins at block `first` of a panel of `k_blocks` blocks.
 template <class F, class Byte>
 [[gnu::always_inline]] inline Chunk<F, Byte> chunk_at(Byte* panel, uint32_t k_blocks, uint32_t first) {
   const uint32_t left = k_blocks - first;
-  return {panel + first / kBlocksPerChunk * F::kFullChunkBytes,
+  return {panel + first / kBlocksPerChunk * F::kHeaderBytes,
+          panel + header_bytes<F>(k_blocks) + first / 2 * F::kPairBytes,
           left < kBlocksPerChunk ? left : kBlocksPerChunk};
 }
 

@@ -21,7 +21,14 @@ inline void read_halves(const uint8_t* q, uint8_t* out) {
 
 // Bit j of 32 high bits belongs to value j.
 inline void add_fifth_bits(const uint8_t* bits, uint8_t* out) {
-  for (int j = 0; j < 32; ++j) out[j] = static_cast<uint8_t>(out[j] | (bits[j / 8] >> j % 8 & 1) << 4);
+  for (int i = 0; i < 4; ++i) {  // eight bits into the fifth bit of eight bytes, lowest first
+    const uint64_t picked = bits[i] * uint64_t{0x0101010101010101} & 0x8040201008040201;
+    const uint64_t fifth = ((picked + 0x7F7F7F7F7F7F7F7F) | picked) >> 3 & 0x1010101010101010;
+    uint64_t values;
+    std::memcpy(&values, out + 8 * i, sizeof values);
+    values |= fifth;
+    std::memcpy(out + 8 * i, &values, sizeof values);
+  }
 }
 
 // Q4_K and Q5_K: each 32 bytes hold two blocks, low halves first.

@@ -88,14 +88,14 @@ inline ScaleMin scale_at(const Chunk<F>& chunk, uint32_t b, uint32_t g, uint32_t
     out.scale = load_e8m0_half(s[c]);
   } else {
     const uint8_t sub = s[g * 16 + c];
-    const float d = load_half(chunk.header() + 2 * c);
+    const float d = load_half(chunk.header + 2 * c);
     if constexpr (F::kScale == ScaleKind::kSubS8)
       out.scale = d * static_cast<float>(static_cast<int8_t>(sub));
     if constexpr (F::kScale == ScaleKind::kSubU8) out.scale = d * static_cast<float>(sub);
     if constexpr (F::kScale == ScaleKind::kNibbles) out.scale = d * static_cast<float>(sub & 15);
     if constexpr (F::kHasMin) {
       const uint8_t m = F::kScale == ScaleKind::kNibbles ? sub >> 4 : s[(F::kGroups + g) * 16 + c];
-      out.min = load_half(chunk.header() + 32 + 2 * c) * static_cast<float>(m);
+      out.min = load_half(chunk.header + 32 + 2 * c) * static_cast<float>(m);
     }
   }
   if constexpr (F::kMin == MinKind::kSubtract) out.min = -out.min;

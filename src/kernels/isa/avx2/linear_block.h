@@ -122,7 +122,7 @@ template <class F, int Half>
   } else if constexpr (F::kScale == ScaleKind::kE8M0) {
     out.d[0] = e8m0_half(load_bytes(s + 8 * Half));
   } else {
-    const uint8_t* d = chunk.header() + 16 * Half;
+    const uint8_t* d = chunk.header + 16 * Half;
     unroll<F::kGroups>([&](auto i) __attribute__((always_inline)) {
       constexpr int kG = decltype(i)::value;
       const __m128i low_mask = _mm_set1_epi8(15);

@@ -27,15 +27,13 @@ namespace {
   const __m256 v[4] = {_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 16),
                        _mm256_loadu_ps(x + 24)};
   const __m128 d = _mm_div_ss(largest_magnitude(v), _mm_set_ss(127.0f));
-  // d > 0 and below infinity, as one unsigned comparison of its bits.
+  // d is normal, as one unsigned comparison of its bits.
   const uint32_t d_bits = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_castps_si128(d)));
-  const __m256i usable = _mm256_set1_epi32(d_bits - 1 < 0x7F800000u - 1 ? -1 : 0);
-  const __m256 divisor = _mm256_broadcastss_ps(d);
+  const __m256i usable = _mm256_set1_epi32(d_bits - 0x00800000u < 0x7F800000u - 0x00800000u ? -1 : 0);
+  const __m256 inverse = _mm256_broadcastss_ps(_mm_div_ss(_mm_set_ss(1.0f), d));
   __m256i value[4];
-  for (int i = 0; i < 4; ++i) {
-    value[i] = _mm256_and_si256(_mm256_cvtps_epi32(_mm256_div_ps(v[i], divisor)), usable);
-    value[i] = _mm256_max_epi32(_mm256_min_epi32(value[i], _mm256_set1_epi32(127)), _mm256_set1_epi32(-127));
-  }
+  for (int i = 0; i < 4; ++i)
+    value[i] = _mm256_and_si256(_mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse)), usable);
   // Packing works within 128-bit halves: groups of four bytes come out as 0 2 4 6 1 3 5 7.
   const __m256i bytes =
       _mm256_packs_epi16(_mm256_packs_epi32(value[0], value[1]), _mm256_packs_epi32(value[2], value[3]));

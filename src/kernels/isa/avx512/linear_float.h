@@ -38,7 +38,7 @@ template <DType Type, int M>
   size_t input = 0;
   for (; input + 4 <= k; input += 4) {
     constexpr size_t kBytes = 4 * kPanelCols * (Type == DType::kF32 ? 4 : 2);
-    if constexpr (M >= kPrefetchFromRows) prefetch_ahead<kBytes>(panel + input / 4 * kBytes);
+    if constexpr (M >= 5) prefetch_ahead<kBytes>(panel + input / 4 * kBytes);
     unroll<4>([&](auto lane) __attribute__((always_inline)) { step(input + decltype(lane)::value, lane); });
   }
   unroll<3>([&](auto lane) __attribute__((always_inline)) {

@@ -66,9 +66,10 @@ template <class F, bool TwoChains>
   _mm512_mask_storeu_ps(out, mask, acc);
 }
 
-// Up to four rows go through a panel as fast as memory gives it, and the hardware's own prefetching of a
-// forward stream is best left alone; with more rows it no longer runs far enough ahead.
-inline constexpr int kPrefetchFromRows = 5;
+// With little arithmetic per byte the hardware's own prefetching of a forward stream is best left alone; with
+// more it no longer runs far enough ahead. Five and six bits cost the most to unpack.
+template <class F>
+inline constexpr int kPrefetchFromRows = F::kBits == 8 || F::kBits <= 4 ? 5 : 2;
 inline constexpr size_t kPrefetchAhead = 16384;
 
 template <size_t Bytes>
@@ -78,28 +79,41 @@ template <size_t Bytes>
   });
 }
 
-// Rows [row, row + M) of panel `p`.
+// One block times M rows; `group` is the activation group of the first row, `k_blocks` the way to the next's.
+template <class F, int M>
+[[gnu::always_inline]] inline void rows_block(const uint8_t* codes, const uint8_t* scales,
+                                              const ChunkScales& chunk_scales, const QuantRows& x,
+                                              size_t group, size_t k_blocks, __m512 (&acc)[M]) {
+  __m512i w[kQuads];
+  unpack_codes<F>(codes, w);
+  const BlockScales<F> s = load_scales<F>(scales, chunk_scales);
+  unroll<M>([&](auto r) __attribute__((always_inline)) {
+    constexpr int kR = decltype(r)::value;
+    acc[kR] = accumulate<F, M == 1>(w, s, x, group + kR * k_blocks, acc[kR]);
+  });
+}
+
+// Rows [row, row + M) of panel `p`. Two blocks are written out, so that every load instruction moves on by
+// the same stride: the processor's prefetchers go by instruction address.
 template <class F, int M>
 [[gnu::noinline]] void rows_of_panel(const LinearArgs& a, uint32_t p, uint32_t row) {
-  const uint32_t k_blocks = a.w->k / kGroup;
+  const size_t k_blocks = a.w->k / kGroup;
   const uint8_t* panel = reinterpret_cast<const uint8_t*>(a.w->data) + p * a.w->panel_bytes;
   const QuantRows x = *a.x;
   __m512 acc[M];
   unroll<M>([&](auto r) __attribute__((always_inline)) { acc[decltype(r)::value] = _mm512_setzero_ps(); });
   for (uint32_t first = 0; first < k_blocks; first += kBlocksPerChunk) {
-    const Chunk<F> chunk = chunk_at<F>(panel, k_blocks, first);
+    const Chunk<F> chunk = chunk_at<F>(panel, static_cast<uint32_t>(k_blocks), first);
     const ChunkScales chunk_scales = load_chunk_scales<F>(chunk);
-    for (uint32_t b = 0; b < chunk.blocks; ++b) {
-      if constexpr (M >= kPrefetchFromRows) prefetch_ahead<F::kBlockBytes>(chunk.scales(b));
-      __m512i w[kQuads];
-      unpack_codes<F>(chunk.codes(b), w);
-      const BlockScales<F> scales = load_scales<F>(chunk.scales(b), chunk_scales);
-      size_t group = size_t{row} * k_blocks + first + b;
-      unroll<M>([&](auto r) __attribute__((always_inline)) {
-        constexpr int kR = decltype(r)::value;
-        acc[kR] = accumulate<F, M == 1>(w, scales, x, group, acc[kR]);
-        group += k_blocks;
-      });
+    const uint8_t* pair = chunk.pairs;
+    size_t group = row * k_blocks + first;
+    for (uint32_t b = 0; b < chunk.blocks; b += 2, pair += F::kPairBytes, group += 2) {
+      if constexpr (M >= kPrefetchFromRows<F>) prefetch_ahead<F::kPairBytes>(pair);
+      const uint8_t* codes = pair + 2 * F::kScaleBytes;
+      rows_block<F, M>(codes, pair, chunk_scales, x, group, k_blocks, acc);
+      if (b + 1 < chunk.blocks)
+        rows_block<F, M>(codes + F::kCodeBytes, pair + F::kScaleBytes, chunk_scales, x, group + 1, k_blocks,
+                         acc);
     }
   }
   unroll<M>([&](auto r) __attribute__((always_inline)) {

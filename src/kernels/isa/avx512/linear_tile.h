@@ -215,7 +215,7 @@ template <class T, int Panels>
 template <class F>
 [[gnu::always_inline]] inline void prefetch_part(const uint8_t* next, size_t panel_bytes, uint32_t panels,
                                                  uint32_t part, uint32_t parts) {
-  constexpr uint32_t kLines = F::kFullChunkBytes / 64;
+  constexpr uint32_t kLines = F::kChunkBytes / 64;
   const uint32_t begin = kLines * part / parts;
   const uint32_t end = kLines * (part + 1) / parts;
   for (uint32_t p = 0; p < panels; ++p)
@@ -238,11 +238,11 @@ void sweep(const LinearArgs& a, uint32_t p, uint32_t panels, uint32_t row_begin,
     const Chunk<F> chunk = chunk_at<F>(first_panel, k_blocks, first);
     for (uint32_t i = 0; i < panels; ++i) {
       const bool alone = i + 1 == panels && panels % 2 == 1;
-      unpack_chunk<F>({chunk.data + i * panel_bytes, chunk.blocks}, alone ? 1 : 2,
-                      scratch.blocks + i / 2 * 2 * kBlocksPerChunk + i % 2);
+      unpack_chunk<F>({chunk.header + i * panel_bytes, chunk.pairs + i * panel_bytes, chunk.blocks},
+                      alone ? 1 : 2, scratch.blocks + i / 2 * 2 * kBlocksPerChunk + i % 2);
     }
     const bool last = first + kBlocksPerChunk >= k_blocks;
-    const uint8_t* next = last ? first_panel + panels * panel_bytes : chunk.data + chunk.bytes();
+    const uint8_t* next = last ? first_panel + panels * panel_bytes : chunk.pairs + F::kChunkBytes;
     for (uint32_t t = 0; t < tiles; ++t) {  // rows shared out evenly: no tile is left with one
       const uint32_t begin = static_cast<uint32_t>(uint64_t{rows} * t / tiles);
       const uint32_t end = static_cast<uint32_t>(uint64_t{rows} * (t + 1) / tiles);

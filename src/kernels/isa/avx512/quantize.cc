@@ -5,46 +5,101 @@
 namespace kvasir::avx512 {
 namespace {
 
-// One group of 32, as scalar::quantize_rows defines it.
-[[gnu::always_inline]] inline void quantize_group(const float* x, int8_t* q, float* d_out, float* ds,
-                                                  int32_t* nsum, int32_t* nsum16) {
-  const __m512 v[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
-  const __m512i magnitude_mask = _mm512_set1_epi32(0x7FFFFFFF);
-  const __m512i magnitude = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(v[0]), magnitude_mask),
-                                             _mm512_and_si512(_mm512_castps_si512(v[1]), magnitude_mask));
-  const __m128 largest =
-      _mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(magnitude))));
-  const __m128 d = _mm_div_ss(largest, _mm_set_ss(127.0f));
-  // d > 0 and below infinity, as one unsigned comparison of its bits.
-  const uint32_t d_bits = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_castps_si128(d)));
-  const __mmask16 usable = d_bits - 1 < 0x7F800000u - 1 ? 0xFFFF : 0;
-  const __m512 divisor = _mm512_broadcastss_ps(d);
-  int32_t sums[2];
-  for (int half = 0; half < 2; ++half) {
-    __m512i value = _mm512_maskz_cvtps_epi32(usable, _mm512_div_ps(v[half], divisor));
-    value = _mm512_max_epi32(_mm512_min_epi32(value, _mm512_set1_epi32(127)), _mm512_set1_epi32(-127));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16 * half), _mm512_cvtepi32_epi8(value));
-    sums[half] = _mm512_reduce_add_epi32(value);
+// Where the results of consecutive groups go.
+struct Groups {
+  int8_t* q;
+  float* d;
+  float* ds;
+  int32_t* nsum;
+  int32_t* nsum16;
+};
+
+[[gnu::always_inline]] inline Groups groups_at(const QuantRows& out, size_t group) {
+  return {out.q + group * kGroup, out.d + group, out.ds + group, out.nsum + group, out.nsum16 + 2 * group};
+}
+
+// The larger magnitude of each lane, compared as integers so that a NaN wins.
+[[gnu::always_inline]] inline __m512i magnitudes(__m512 a, __m512 b) {
+  const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
+  return _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), mask),
+                          _mm512_and_si512(_mm512_castps_si512(b), mask));
+}
+
+// The largest lane of each of four vectors.
+[[gnu::always_inline]] inline __m128i largest_of_each(const __m512i (&m)[4]) {
+  const __m512i m01 = _mm512_max_epu32(_mm512_unpacklo_epi32(m[0], m[1]), _mm512_unpackhi_epi32(m[0], m[1]));
+  const __m512i m23 = _mm512_max_epu32(_mm512_unpacklo_epi32(m[2], m[3]), _mm512_unpackhi_epi32(m[2], m[3]));
+  const __m512i all = _mm512_max_epu32(_mm512_unpacklo_epi64(m01, m23), _mm512_unpackhi_epi64(m01, m23));
+  const __m256i half = _mm256_max_epu32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+  return _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+// 64 quantised values: the negated sum of each 16, in order.
+[[gnu::always_inline]] inline __m128i negated_sums(__m512i q) {
+  const __m512i quads = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), q);
+  const __m512i pairs = _mm512_add_epi32(quads, _mm512_shuffle_epi32(quads, _MM_PERM_BADC));
+  const __m512i sums = _mm512_add_epi32(pairs, _mm512_shuffle_epi32(pairs, _MM_PERM_CDAB));
+  const __m512i first_of_each = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+  return _mm_sub_epi32(_mm_setzero_si128(),
+                       _mm512_castsi512_si128(_mm512_permutexvar_epi32(first_of_each, sums)));
+}
+
+// `Count` consecutive groups of 32 (at most 4), as scalar::quantize_rows defines them.
+template <int Count>
+[[gnu::always_inline]] inline void quantize_groups(const float* x, const Groups& out) {
+  const __mmask8 lanes = (1 << Count) - 1;
+  __m512 v[8];
+  __m512i m[4];
+  for (int i = 0; i < 4; ++i) {
+    v[2 * i] = i < Count ? _mm512_loadu_ps(x + 32 * i) : _mm512_setzero_ps();
+    v[2 * i + 1] = i < Count ? _mm512_loadu_ps(x + 32 * i + 16) : _mm512_setzero_ps();
+    m[i] = magnitudes(v[2 * i], v[2 * i + 1]);
   }
-  *d_out = _mm_cvtss_f32(d);
-  *ds = _mm_cvtss_f32(d) * static_cast<float>(sums[0] + sums[1]);
-  *nsum = -(sums[0] + sums[1]);
-  nsum16[0] = -sums[0];
-  nsum16[1] = -sums[1];
+  const __m128 d = _mm_div_ps(_mm_castsi128_ps(largest_of_each(m)), _mm_set1_ps(127.0f));
+  // d is normal, as one unsigned comparison of its bits.
+  const __mmask8 usable = _mm_cmplt_epu32_mask(_mm_sub_epi32(_mm_castps_si128(d), _mm_set1_epi32(0x00800000)),
+                                               _mm_set1_epi32(0x7F800000 - 0x00800000));
+  const __m512 inverse = _mm512_castps128_ps512(_mm_div_ps(_mm_set1_ps(1.0f), d));
+  __m512i bytes[2];
+  __m128i nsum16[2];
+  for (int pair = 0; pair < 2; ++pair) {
+    __m128i part[4];
+    for (int i = 0; i < 4; ++i) {
+      const int group = 2 * pair + i / 2;
+      const __m512 factor = _mm512_permutexvar_ps(_mm512_set1_epi32(group), inverse);
+      const __mmask16 keep = (usable >> group & 1) != 0 ? 0xFFFF : 0;
+      part[i] = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(v[4 * pair + i], factor)));
+    }
+    bytes[pair] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(part[1], part[0])),
+                                     _mm256_set_m128i(part[3], part[2]), 1);
+    nsum16[pair] = negated_sums(bytes[pair]);
+  }
+  _mm512_mask_storeu_epi64(out.q, Count >= 2 ? 0xFF : 0x0F, bytes[0]);
+  if (Count > 2) _mm512_mask_storeu_epi64(out.q + 64, Count >= 4 ? 0xFF : 0x0F, bytes[1]);
+  const __m128i nsum = _mm_hadd_epi32(nsum16[0], nsum16[1]);
+  const __m128 sum = _mm_cvtepi32_ps(_mm_sub_epi32(_mm_setzero_si128(), nsum));
+  _mm_mask_storeu_ps(out.d, lanes, d);
+  _mm_mask_storeu_ps(out.ds, lanes, _mm_mul_ps(d, sum));
+  _mm_mask_storeu_epi32(out.nsum, lanes, nsum);
+  _mm256_mask_storeu_epi32(out.nsum16, static_cast<__mmask8>((1 << 2 * Count) - 1),
+                           _mm256_set_m128i(nsum16[1], nsum16[0]));
 }
 
 }  // namespace
 
 void quantize_rows(const float* x, size_t ldx, uint32_t rows, uint32_t k, const QuantRows& out,
                    uint32_t first_row) {
-  const size_t groups = k / kGroup, stride = out.k / kGroup;
+  const size_t groups = k / kGroup;
   for (uint32_t r = 0; r < rows; ++r) {
-    const size_t row = size_t{first_row} + r;
-    for (size_t g = 0; g < groups; ++g) {
-      const size_t at = row * stride + g;
-      quantize_group(x + r * ldx + g * kGroup, out.q + at * kGroup, out.d + at, out.ds + at, out.nsum + at,
-                     out.nsum16 + 2 * at);
-    }
+    const float* row = x + r * ldx;
+    const size_t first = (size_t{first_row} + r) * groups;
+    size_t g = 0;
+    for (; g + 4 <= groups; g += 4) quantize_groups<4>(row + g * kGroup, groups_at(out, first + g));
+    row += g * kGroup;
+    const Groups rest = groups_at(out, first + g);
+    if (groups - g == 3) quantize_groups<3>(row, rest);
+    if (groups - g == 2) quantize_groups<2>(row, rest);
+    if (groups - g == 1) quantize_groups<1>(row, rest);
   }
 }
 
