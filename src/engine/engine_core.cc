@@ -208,7 +208,7 @@ void EngineCore::part_choices(Choice& first, std::span<const float> row, double 
   }
 }
 
-void EngineCore::finish(Choice& choice, FinishReason reason, Status error, double now) {
+void EngineCore::finish(Choice& choice, FinishReason reason, const Status& error, double now) {
   ActiveRequest& request = choice.request;
   scheduler_.remove(choice);
   recorder_.on_choice_finished(reason, choice.output_tokens);

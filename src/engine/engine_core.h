@@ -52,7 +52,7 @@ class EngineCore {
   bool score_prompt(Choice& choice, const SchedulerOutput::Item& item);
   void choose(Choice& choice, std::span<float> row, double now);
   void part_choices(Choice& first, std::span<const float> row, double now);
-  void finish(Choice& choice, FinishReason reason, Status error, double now);
+  void finish(Choice& choice, FinishReason reason, const Status& error, double now);
   void finish_unparted(Choice& choice, FinishReason reason, const Status& error);
   void reap(double now);
 

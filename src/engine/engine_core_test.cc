@@ -178,106 +178,6 @@ TEST(EngineCore, CancelInEveryPhaseFreesAtOnce) {
   }
 }
 
-TEST(EngineCore, ChoicesShareTheComputedPrompt) {
-  CoreRig rig;
-  Request r = fake_request(fake_prompt(200, 1), 20, 1.0f, 5);
-  r.sampling.ignore_eos = true;
-  r.n = 5;
-  const uint64_t id = rig.add(r);
-  while (rig.core->scheduler().running().size() < 5) rig.step();
-  // 12 whole blocks shared, the tail shared until it is written.
-  EXPECT_EQ(rig.core->update_stats().blocks_used, 13u);
-  rig.step();
-  EXPECT_EQ(rig.core->update_stats().blocks_used, 12u + 5);
-  rig.run();
-  rig.expect_right(id, r);
-  EXPECT_EQ(rig.model.rows, 200u + 5 * 19);
-  r.n = 1;
-  const uint64_t alone = rig.add(r);
-  rig.run();
-  EXPECT_EQ((rig.answers[{alone, 0}].tokens), (rig.answers[{id, 0}].tokens));
-}
-
-TEST(EngineCore, RequestsThatArriveTogetherShareAPrefixWhileItIsComputed) {
-  RigOptions options;
-  options.max_num_batched_tokens = 256;
-  options.blocks = 600;
-  options.max_model_len = 2000;
-  CoreRig rig(options);
-  std::vector<Request> requests;
-  std::vector<uint64_t> ids;
-  for (uint32_t i = 0; i < 16; ++i) {
-    Request r = fake_request(fake_prompt(1024 + 64, i, 1024), 32);
-    r.sampling.ignore_eos = true;
-    requests.push_back(r);
-    ids.push_back(rig.add(r));
-  }
-  rig.run();
-  for (size_t i = 0; i < ids.size(); ++i) rig.expect_right(ids[i], requests[i]);
-  const uint64_t generated = 16 * 31;  // the last token of an answer is not computed
-  EXPECT_EQ(rig.model.rows - generated, 1024u + 16 * 64);
-  EXPECT_EQ((rig.answers[{ids[15], 0}].cached_tokens), 1024u);
-}
-
-TEST(EngineCore, FollowersGoOnWhenTheirLeaderIsCancelled) {
-  RigOptions options;
-  options.max_num_batched_tokens = 32;
-  CoreRig rig(options);
-  const Request a = fake_request(fake_prompt(300, 1, 290), 5);
-  const Request b = fake_request(fake_prompt(300, 2, 290), 5);
-  const uint64_t leader = rig.add(a);
-  const uint64_t follower = rig.add(b);
-  rig.step();
-  rig.step();
-  ASSERT_EQ(rig.core->scheduler().waiting().size(), 1u);
-  rig.core->cancel(RequestId{leader});
-  rig.run();
-  rig.expect_right(follower, b);
-  EXPECT_EQ((rig.answers[{follower, 0}].cached_tokens), 64u);  // what the leader had computed
-}
-
-TEST(EngineCore, NextTurnReusesPromptAndAnswer) {
-  CoreRig rig;
-  Request r = fake_request(fake_prompt(100, 1), 60);
-  r.sampling.ignore_eos = true;
-  const uint64_t id = rig.add(r);
-  rig.run();
-  EXPECT_EQ((rig.answers[{id, 0}].cached_tokens), 0u);
-  std::vector<TokenId> turn = r.prompt;
-  const std::vector<TokenId>& said = rig.answers[{id, 0}].tokens;
-  turn.insert(turn.end(), said.begin(), said.end());
-  turn.push_back(3);
-  const Request next = fake_request(turn, 10);
-  const uint64_t second = rig.add(next);
-  rig.run();
-  EXPECT_EQ((rig.answers[{second, 0}].cached_tokens), 144u);  // 159 computed tokens: nine whole blocks
-  rig.expect_right(second, next);
-
-  // A retry finds all but its last token, and says so.
-  const uint64_t retry = rig.add(fake_request(fake_prompt(96, 1), 4));
-  rig.run();
-  EXPECT_EQ((rig.answers[{retry, 0}].cached_tokens), 95u);
-  EXPECT_EQ((rig.answers[{retry, 0}].prompt_tokens), 96u);
-}
-
-TEST(EngineCore, SlidingWindowModelHitsInTheNextTurn) {
-  RigOptions options;
-  options.model.windows = {24, 24, 0};
-  CoreRig rig(options);
-  Request r = fake_request(fake_prompt(200, 1), 30);
-  r.sampling.ignore_eos = true;
-  const uint64_t id = rig.add(r);
-  rig.run();
-  std::vector<TokenId> turn = r.prompt;
-  const std::vector<TokenId>& said = rig.answers[{id, 0}].tokens;
-  turn.insert(turn.end(), said.begin(), said.end());
-  const Request next = fake_request(turn, 10);
-  const uint64_t second = rig.add(next);
-  rig.run();
-  EXPECT_EQ((rig.answers[{second, 0}].cached_tokens), 224u);
-  rig.expect_right(second, next);
-}
-
 // A long prompt does not stop the streams beside it: each gets its token in every step.
 TEST(EngineCore, DecodesNeverWaitForAPrompt) {
   RigOptions options;
@@ -378,23 +278,6 @@ TEST(EngineCore, ScoringOnlyGeneratesNothing) {
   EXPECT_EQ(calls, 1);
   EXPECT_EQ((rig.answers[{id, 0}].finish), FinishReason::kLength);
   EXPECT_EQ((rig.answers[{id, 0}].tokens.size()), 0u);
-}
-
-// Another user's request in between changes nothing, whether anything is cached or not.
-TEST(EngineCore, ARequestLeavesNoTraceInTheNext) {
-  for (const bool caching : {true, false}) {
-    RigOptions options;
-    options.prefix_caching = caching;
-    options.blocks = 12;
-    options.max_model_len = 150;
-    CoreRig rig(options);
-    const Request a = fake_request(fake_prompt(90, 1), 40, 0.7f, 3), b = fake_request(fake_prompt(90, 2), 40);
-    for (const Request* r : {&a, &b, &a}) {
-      const uint64_t id = rig.add(*r);
-      rig.run();
-      rig.expect_right(id, *r);
-    }
-  }
 }
 
 TEST(EngineCore, WasteIsTheLastBlocksOnly) {
