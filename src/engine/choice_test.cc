@@ -17,7 +17,7 @@ class AcceptTest : public testing::Test {
     active_.request = std::move(request);
     const Request& r = active_.request;
     choice_ = std::make_unique<Choice>(
-        active_, 2, Sampler(r.sampling, 2, 48, tokenizer_.end_tokens(), plain_kernels()),
+        active_, 2, Sampler(r.sampling, 2, 48, tokenizer_.end_tokens(), kernel_table(best_isa())),
         TextAssembler(tokenizer_, {r.stop, r.include_stop, r.special_text}),
         BlockTable(layout_, pool_, cache_, "", 64), std::vector<TokenId>{1, 2, 3}, 3);
   }

@@ -92,7 +92,7 @@ class EngineTest : public testing::Test {
     config_.kv_bytes = 60 * KvLayout::make(model_.config().kv_layers(), 16).value().block_bytes();
     config_.check_invariants = true;
   }
-  void start() { engine_ = Engine::start(config_, model_, tokenizer_, plain_kernels()).value(); }
+  void start() { engine_ = Engine::start(config_, model_, tokenizer_, kernel_table(best_isa())).value(); }
   void wait_for_idle() {
     for (int i = 0; i < 2000 && engine_->stats().running + engine_->stats().waiting > 0; ++i)
       std::this_thread::sleep_for(milliseconds(1));
@@ -261,7 +261,7 @@ TEST_F(EngineTest, ImpossibleConfigurationsAreRefused) {
   const auto refused = [&](auto change) {
     EngineConfig config = config_;
     change(config);
-    return !Engine::start(config, model_, tokenizer_, plain_kernels()).ok();
+    return !Engine::start(config, model_, tokenizer_, kernel_table(best_isa())).ok();
   };
   EXPECT_TRUE(refused([](EngineConfig& c) { c.kv_bytes = 100; }));
   EXPECT_TRUE(refused([](EngineConfig& c) { c.block_size = 20; }));

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "decoding/test_kernels.h"
 #include "engine/request.h"
+#include "kernels/table.h"
 #include "kvcache/kv_layout.h"
 #include "models/causal_lm.h"
 #include "tokenizer/text_assembler.h"
@@ -162,7 +162,7 @@ struct Expected {
 inline Expected expected_answer(const Request& request, uint32_t choice, const FakeLm::Options& model,
                                 const Tokenizer& tokenizer, uint32_t max_model_len) {
   const SamplingParams& params = request.sampling;
-  Sampler sampler(params, choice, model.vocab, tokenizer.end_tokens(), plain_kernels());
+  Sampler sampler(params, choice, model.vocab, tokenizer.end_tokens(), kernel_table(best_isa()));
   sampler.observe_prompt(request.prompt);
   TextAssembler assembler(tokenizer, {request.stop, request.include_stop, request.special_text});
   SamplerScratch scratch;
