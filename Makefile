@@ -42,7 +42,7 @@ serve: build
 	@$(if $(filter models/smollm2%,$(MODEL)),python3 tools/fetch_models.py smollm2)
 	@echo 'Once it is up, ask it something from another terminal:'
 	@echo "  curl -s http://$(HOST):$(PORT)/v1/chat/completions -H 'Content-Type: application/json' \\"
-	@echo "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is the capital of France?\"}]}'"
+	@echo "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is the capital of Japan?\"}]}'"
 	@exec build/release/kvasir serve $(MODEL) --host $(HOST) --port $(PORT)
 
 # The two small models are needed; without the larger ones their tests are skipped.

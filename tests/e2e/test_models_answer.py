@@ -5,7 +5,7 @@ import pytest
 import kvasir_server
 
 QUESTIONS = (
-    ("smollm2", "What is the capital of France?", "Paris"),
+    ("smollm2", "What is the capital of Japan?", "Tokyo"),
     ("qwen-0.5b", "What is the capital of France?", "Paris"),
     ("qwen-0.5b", "Write a Python function that adds two numbers. Only code.", "def "),
     ("qwen-1.5b", "What is the capital of France?", "Paris"),

@@ -5,7 +5,8 @@ import concurrent.futures
 import openai
 import pytest
 
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+# SmolLM2 answers this with a clear lead at every token; with many others its first choices nearly tie.
+QUESTION = [{"role": "user", "content": "What is the capital of Japan?"}]
 
 
 def chat(client, messages=None, **fields):
@@ -16,7 +17,7 @@ def chat(client, messages=None, **fields):
 def test_chat(client):
     answer = chat(client)
     choice = answer.choices[0]
-    assert "Paris" in choice.message.content
+    assert choice.message.content == "The capital of Japan is Tokyo."
     assert choice.message.role == "assistant"
     assert choice.finish_reason == "stop"
     usage = answer.usage
@@ -158,12 +159,12 @@ def test_same_answer_after_a_cache_hit(client):
     assert answers[2].usage.prompt_tokens_details.cached_tokens > 0
 
 
-def test_system_parts_and_null_content(client):
-    messages = [
-        {"role": "system", "content": "You answer with one word."},
-        {"role": "user", "content": [{"type": "text", "text": "What is the capital "}, {"type": "text", "text": "of Italy?"}]},
-    ]
-    assert "Rome" in chat(client, messages).choices[0].message.content
+def test_text_parts_and_null_content_are_what_they_say(client):
+    parts = [{"type": "text", "text": "What is the capital "}, {"type": "text", "text": "of Japan?"}]
+    assert chat(client, [{"role": "user", "content": parts}]).usage.prompt_tokens == chat(client).usage.prompt_tokens
+    history = QUESTION + [{"role": "assistant", "content": None}, {"role": "user", "content": "Say it again."}]
+    empty = QUESTION + [{"role": "assistant", "content": ""}, {"role": "user", "content": "Say it again."}]
+    assert chat(client, history).choices[0].message.content == chat(client, empty).choices[0].message.content
 
 
 @pytest.mark.parametrize("limit", ["max_tokens", "max_completion_tokens"])
