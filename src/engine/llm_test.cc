@@ -172,8 +172,8 @@ TEST_P(RealModel, LongConversationHitsTheCache) {
 
 INSTANTIATE_TEST_SUITE_P(Models, RealModel,
                          testing::Values("smollm2-135m-instruct-q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"),
-                         [](const auto& info) {
-                           return std::string(info.param).substr(0, 5) == "smoll" ? "SmolLM2" : "Gemma3";
+                         [](const auto& model) {
+                           return std::string(model.param).substr(0, 5) == "smoll" ? "SmolLM2" : "Gemma3";
                          });
 
 TEST(LlmOpen, SaysWhatIsMissing) {
