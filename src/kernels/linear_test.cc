@@ -469,5 +469,26 @@ TEST(QuantizeRows, WritesOnlyTheRowsAskedFor) {
   }
 }
 
+// Workers quantise the columns they computed: a range of columns, written by advancing the target's pointers.
+TEST(QuantizeRows, ColumnRangesMakeUpWholeRows) {
+  const uint32_t rows = 5, k = 288;
+  const TestRows all = make_rows(rows, k);
+  for (Isa isa : supported_isas()) {
+    AlignedBuffer memory(quant_rows_bytes(rows, k));
+    const QuantRows whole = carve_quant_rows(memory.data(), rows, k);
+    for (uint32_t begin = 0; begin < k; begin += 96) {
+      QuantRows part = whole;
+      part.q += begin;
+      part.d += begin / kGroup;
+      part.ds += begin / kGroup;
+      part.nsum += begin / kGroup;
+      part.nsum16 += begin / (kGroup / 2);
+      kernel_table(isa).quantize_rows(all.x.data() + begin, k, 2, 96, part, 0);
+      kernel_table(isa).quantize_rows(all.x.data() + 2 * k + begin, k, rows - 2, 96, part, 2);
+    }
+    EXPECT_EQ(std::memcmp(memory.data(), all.memory.data(), quant_rows_bytes(rows, k)), 0) << isa_name(isa);
+  }
+}
+
 }  // namespace
 }  // namespace kvasir

@@ -89,10 +89,10 @@ template <int Count>
 
 void quantize_rows(const float* x, size_t ldx, uint32_t rows, uint32_t k, const QuantRows& out,
                    uint32_t first_row) {
-  const size_t groups = k / kGroup;
+  const size_t groups = k / kGroup, stride = out.k / kGroup;
   for (uint32_t r = 0; r < rows; ++r) {
     const float* row = x + r * ldx;
-    const size_t first = (size_t{first_row} + r) * groups;
+    const size_t first = (size_t{first_row} + r) * stride;
     size_t g = 0;
     for (; g + 4 <= groups; g += 4) quantize_groups<4>(row + g * kGroup, groups_at(out, first + g));
     row += g * kGroup;
