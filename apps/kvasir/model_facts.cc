@@ -93,6 +93,9 @@ Result<ModelFacts> read_model_facts(const std::string& path) {
   KVASIR_ASSIGN_OR_RETURN(facts.tokenizer, text_of(metadata, "tokenizer.ggml.model"));
   KVASIR_ASSIGN_OR_RETURN(const std::string pre, text_of(metadata, "tokenizer.ggml.pre"));
   if (!pre.empty()) facts.tokenizer += fmt::format(" ({})", pre);
+  KVASIR_ASSIGN_OR_RETURN(const std::vector<std::string>* vocabulary,
+                          metadata.get_strings("tokenizer.ggml.tokens"));
+  if (vocabulary != nullptr) facts.config.vocab_size = static_cast<uint32_t>(vocabulary->size());
   facts.has_chat_template = metadata.contains("tokenizer.chat_template");
   add_tensors(file, &facts);
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,

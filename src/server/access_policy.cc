@@ -26,7 +26,9 @@ std::string_view origin_authority(std::string_view origin) {
   return at == std::string_view::npos ? std::string_view() : origin.substr(at + 3);
 }
 
-bool safe_method(std::string_view method) { return method == "GET" || method == "HEAD" || method == "OPTIONS"; }
+bool safe_method(std::string_view method) {
+  return method == "GET" || method == "HEAD" || method == "OPTIONS";
+}
 
 std::string_view presented_key(const HttpRequest& request) {
   constexpr std::string_view kBearer = "Bearer ";
@@ -41,14 +43,16 @@ bool equal_in_constant_time(std::string_view given, std::string_view secret) {
   if (secret.empty()) return false;
   unsigned difference = given.size() != secret.size();
   for (size_t i = 0; i < given.size(); ++i) {
-    difference |= static_cast<unsigned>(static_cast<uint8_t>(given[i]) ^ static_cast<uint8_t>(secret[i % secret.size()]));
+    difference |= static_cast<unsigned>(static_cast<uint8_t>(given[i]) ^
+                                        static_cast<uint8_t>(secret[i % secret.size()]));
   }
   return difference == 0;
 }
 
 bool AccessPolicy::host_accepted(std::string_view host) const {
   const std::string_view name = host_name(host);
-  return is_loopback_name(name) || std::find(allowed_hosts.begin(), allowed_hosts.end(), name) != allowed_hosts.end();
+  return is_loopback_name(name) ||
+         std::find(allowed_hosts.begin(), allowed_hosts.end(), name) != allowed_hosts.end();
 }
 
 bool AccessPolicy::origin_allowed(const HttpRequest& request) const {
@@ -78,7 +82,8 @@ Problem AccessPolicy::check(const HttpRequest& request, bool open_route) const {
     error.message = "requests from this origin are not allowed; --cors-origin adds origins";
     return error;
   }
-  if (open_route || request.method == "OPTIONS" || api_keys.empty() || key_accepted(request)) return std::nullopt;
+  if (open_route || request.method == "OPTIONS" || api_keys.empty() || key_accepted(request))
+    return std::nullopt;
   error.status = 401;
   error.type = "authentication_error";
   error.code = "invalid_api_key";
@@ -94,7 +99,8 @@ std::vector<HttpHeader> AccessPolicy::cors_headers(const HttpRequest& request) c
   headers.push_back({"Access-Control-Expose-Headers", "X-Request-Id"});
   if (request.method == "OPTIONS") {
     headers.push_back({"Access-Control-Allow-Methods", "GET, POST, OPTIONS"});
-    headers.push_back({"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id, X-Api-Key"});
+    headers.push_back(
+        {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id, X-Api-Key"});
     headers.push_back({"Access-Control-Max-Age", "600"});
   }
   return headers;

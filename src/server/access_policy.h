@@ -12,10 +12,10 @@ namespace kvasir {
 
 // Who may talk to the server: API keys, the Host check that stops DNS rebinding, and cross-origin rules.
 struct AccessPolicy {
-  std::vector<std::string> api_keys;      // empty: no key is needed
-  std::vector<std::string> cors_origins;  // "https://chat.example"; "*" allows every origin
+  std::vector<std::string> api_keys;       // empty: no key is needed
+  std::vector<std::string> cors_origins;   // "https://chat.example"; "*" allows every origin
   std::vector<std::string> allowed_hosts;  // names besides localhost and loopback addresses
-  bool check_host = true;                 // set when listening on loopback only
+  bool check_host = true;                  // set when listening on loopback only
 
   // nullopt when the request may go on. `open_route`: health checks, which need no key.
   Problem check(const HttpRequest& request, bool open_route) const;

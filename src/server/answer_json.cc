@@ -55,7 +55,8 @@ void write_ending(JsonWriter& json, const ChoicePart& part) {
   write_ids(json, "prompt_token_ids", part.prompt_token_ids);
 }
 
-// A call is held back until it is whole, so a stream's delta carries all of it; clients add up deltas by their index.
+// A call is held back until it is whole, so a stream's delta carries all of it; clients add up deltas by
+// their index.
 void write_tool_calls(JsonWriter& json, const ChoicePart& part, bool streamed) {
   json.key("tool_calls").begin_array();
   for (size_t i = 0; i < part.calls.size(); ++i) {
@@ -71,9 +72,12 @@ void write_tool_calls(JsonWriter& json, const ChoicePart& part, bool streamed) {
 void write_delta(JsonWriter& json, const ChoicePart& part) {
   json.key("delta").begin_object();
   if (part.first) json.field("role", "assistant");
-  if (!part.text.empty()) json.field("content", part.text);
-  else if (part.first && part.calls.empty()) json.field("content", "");
-  else if (!part.calls.empty()) json.null_field("content");
+  if (!part.text.empty())
+    json.field("content", part.text);
+  else if (part.first && part.calls.empty())
+    json.field("content", "");
+  else if (!part.calls.empty())
+    json.null_field("content");
   if (!part.calls.empty()) write_tool_calls(json, part, true);
   json.end_object();
 }
@@ -94,8 +98,10 @@ std::string stream_chunk_json(const AnswerHead& head, const ChoicePart& part, Us
   write_head(json, head, head.chat ? "chat.completion.chunk" : "text_completion");
   if (part.first) json.field("seed", head.seed);
   json.key("choices").begin_array().begin_object().field("index", part.index);
-  if (head.chat) write_delta(json, part);
-  else json.field("text", part.text);
+  if (head.chat)
+    write_delta(json, part);
+  else
+    json.field("text", part.text);
   write_ending(json, part);
   json.end_object().end_array();
   if (usage_field == UsageField::kNull) json.null_field("usage");
@@ -121,8 +127,10 @@ std::string answer_json(const AnswerHead& head, const std::vector<ChoicePart>& p
   json.field("seed", head.seed).key("choices").begin_array();
   for (const ChoicePart& part : parts) {
     json.begin_object().field("index", part.index);
-    if (head.chat) write_message(json, part);
-    else json.field("text", part.text);
+    if (head.chat)
+      write_message(json, part);
+    else
+      json.field("text", part.text);
     write_ending(json, part);
     json.end_object();
   }

@@ -13,7 +13,7 @@ namespace kvasir {
 // What all parts of one answer share.
 struct AnswerHead {
   bool chat = false;
-  std::string id;     // "chatcmpl-..." or "cmpl-..."
+  std::string id;  // "chatcmpl-..." or "cmpl-..."
   std::string model;
   int64_t created = 0;  // seconds since the epoch
   int64_t seed = 0;
@@ -35,14 +35,14 @@ struct ChoicePart {
   uint32_t index = 0;
   std::string text;
   std::vector<ToolCall> calls;
-  size_t first_call = 0;          // number of the first of `calls` in the answer
-  std::string logprobs;           // JSON; "" is null
-  std::string finish_reason;      // "" while it goes on
-  std::string stop_reason;        // JSON; "" is null
-  bool first = false;             // the first event of the choice: carries the role
+  size_t first_call = 0;      // number of the first of `calls` in the answer
+  std::string logprobs;       // JSON; "" is null
+  std::string finish_reason;  // "" while it goes on
+  std::string stop_reason;    // JSON; "" is null
+  bool first = false;         // the first event of the choice: carries the role
   std::optional<std::vector<TokenId>> token_ids;
   std::optional<std::vector<TokenId>> prompt_token_ids;
-  std::string prompt_logprobs;    // JSON; "" leaves it out
+  std::string prompt_logprobs;  // JSON; "" leaves it out
 };
 
 // How usage appears in the events of a stream.

@@ -19,16 +19,19 @@ ApiError unsupported_field(std::string param, std::string message) {
   return error;
 }
 
-ApiError context_length_exceeded(uint64_t window, uint64_t prompt_tokens, uint64_t completion_tokens, bool chat) {
+ApiError context_length_exceeded(uint64_t window, uint64_t prompt_tokens, uint64_t completion_tokens,
+                                 bool chat) {
   ApiError error;
   error.message = fmt::format(
-      "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the {}, {} in the "
+      "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the {}, {} "
+      "in the "
       "completion). Please reduce the length of the {} or of the completion.",
-      window, prompt_tokens + completion_tokens, prompt_tokens, chat ? "messages" : "prompt", completion_tokens,
-      chat ? "messages" : "prompt");
+      window, prompt_tokens + completion_tokens, prompt_tokens, chat ? "messages" : "prompt",
+      completion_tokens, chat ? "messages" : "prompt");
   error.param = chat ? "messages" : "prompt";
   error.code = "context_length_exceeded";
-  error.numbers = {{"n_prompt_tokens", static_cast<int64_t>(prompt_tokens)}, {"n_ctx", static_cast<int64_t>(window)}};
+  error.numbers = {{"n_prompt_tokens", static_cast<int64_t>(prompt_tokens)},
+                   {"n_ctx", static_cast<int64_t>(window)}};
   return error;
 }
 
@@ -36,8 +39,11 @@ ApiError api_error_of(const Status& status) {
   ApiError error;
   error.message = status.message();
   switch (status.code()) {
-    case ErrorCode::kInvalidArgument: break;
-    case ErrorCode::kUnsupported: error.code = "unsupported_parameter"; break;
+    case ErrorCode::kInvalidArgument:
+      break;
+    case ErrorCode::kUnsupported:
+      error.code = "unsupported_parameter";
+      break;
     case ErrorCode::kNotFound:
       error.status = 404;
       error.type = "not_found_error";
@@ -68,9 +74,12 @@ std::string error_json(const ApiError& error) {
   json.key("param");
   error.param.empty() ? json.null() : json.value(error.param);
   json.key("code");
-  if (!error.code.empty()) json.value(error.code);
-  else if (error.status == 503) json.value(error.status);
-  else json.null();
+  if (!error.code.empty())
+    json.value(error.code);
+  else if (error.status == 503)
+    json.value(error.status);
+  else
+    json.null();
   for (const auto& [name, number] : error.numbers) json.field(name, number);
   json.end_object().end_object();
   return json.take();

@@ -16,8 +16,8 @@ struct ApiError {
   int status = 400;
   std::string type = "invalid_request_error";
   std::string message;
-  std::string param;  // "" is null
-  std::string code;   // "" is null
+  std::string param;                                     // "" is null
+  std::string code;                                      // "" is null
   std::vector<std::pair<std::string, int64_t>> numbers;  // further members of the error object
   int retry_after_seconds = 0;
 };
@@ -30,7 +30,8 @@ ApiError bad_field(std::string param, std::string message);
 // 400, for a field or value of the public APIs that is not built here. Not a 5xx: clients would retry it.
 ApiError unsupported_field(std::string param, std::string message);
 // 400 in the words that clients look for to shorten a conversation.
-ApiError context_length_exceeded(uint64_t window, uint64_t prompt_tokens, uint64_t completion_tokens, bool chat);
+ApiError context_length_exceeded(uint64_t window, uint64_t prompt_tokens, uint64_t completion_tokens,
+                                 bool chat);
 ApiError api_error_of(const Status& status);
 
 std::string error_json(const ApiError& error);

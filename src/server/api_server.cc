@@ -14,20 +14,20 @@
 namespace kvasir {
 
 const ApiServer::Route ApiServer::kRoutes[] = {
-    {"GET", "/livez", true, false, &ApiServer::answer_live},
-    {"GET", "/health", true, false, &ApiServer::answer_health},
-    {"GET", "/readyz", true, false, &ApiServer::answer_health},
-    {"GET", "/ping", true, false, &ApiServer::answer_health},
-    {"POST", "/ping", true, false, &ApiServer::answer_health},
-    {"GET", "/version", false, false, &ApiServer::answer_version},
-    {"GET", "/metrics", false, false, &ApiServer::answer_metrics},
-    {"GET", "/models", false, true, &ApiServer::answer_models},
-    {"GET", "/models/", false, true, &ApiServer::answer_model},
-    {"GET", "/tokenizer_info", false, true, &ApiServer::answer_tokenizer_info},
-    {"POST", "/chat/completions", false, true, &ApiServer::answer_chat},
-    {"POST", "/completions", false, true, &ApiServer::answer_completion},
-    {"POST", "/tokenize", false, true, &ApiServer::answer_tokenize},
-    {"POST", "/detokenize", false, true, &ApiServer::answer_detokenize},
+    {"GET", "/livez", "/livez", true, false, &ApiServer::answer_live},
+    {"GET", "/health", "/health", true, false, &ApiServer::answer_health},
+    {"GET", "/readyz", "/readyz", true, false, &ApiServer::answer_health},
+    {"GET", "/ping", "/ping", true, false, &ApiServer::answer_health},
+    {"POST", "/ping", "/ping", true, false, &ApiServer::answer_health},
+    {"GET", "/version", "/version", false, false, &ApiServer::answer_version},
+    {"GET", "/metrics", "/metrics", false, false, &ApiServer::answer_metrics},
+    {"GET", "/models", "/v1/models", false, true, &ApiServer::answer_models},
+    {"GET", "/models/", "/v1/models/{id}", false, true, &ApiServer::answer_model},
+    {"GET", "/tokenizer_info", "/tokenizer_info", false, true, &ApiServer::answer_tokenizer_info},
+    {"POST", "/chat/completions", "/v1/chat/completions", false, true, &ApiServer::answer_chat},
+    {"POST", "/completions", "/v1/completions", false, true, &ApiServer::answer_completion},
+    {"POST", "/tokenize", "/tokenize", false, true, &ApiServer::answer_tokenize},
+    {"POST", "/detokenize", "/detokenize", false, true, &ApiServer::answer_detokenize},
 };
 
 Result<std::unique_ptr<ApiServer>> ApiServer::listen(const ApiServerConfig& config) {
@@ -41,7 +41,9 @@ Result<std::unique_ptr<ApiServer>> ApiServer::listen(const ApiServerConfig& conf
 
 ApiServer::ApiServer(const ApiServerConfig& config) : config_(config), created_(std::time(nullptr)) {}
 
-ApiServer::~ApiServer() { stop(); }
+ApiServer::~ApiServer() {
+  stop();
+}
 
 void ApiServer::serve(const ServedModel& model) {
   model_ = std::make_unique<const Model>(model);
@@ -61,16 +63,20 @@ void ApiServer::stop() {
 
 std::string_view ApiServer::state_word() const {
   switch (state_.load()) {
-    case State::kLoading: return "loading";
-    case State::kReady: return "ready";
-    case State::kDraining: break;
+    case State::kLoading:
+      return "loading";
+    case State::kReady:
+      return "ready";
+    case State::kDraining:
+      break;
   }
   return "draining";
 }
 
 // --- routing ---
 
-// The path as the route table writes it: every route is there with and without "/v1"; "/models/{id}" is "/models/".
+// The path as the route table writes it: every route is there with and without "/v1"; "/models/{id}" is
+// "/models/".
 std::string_view ApiServer::route_path(std::string_view path) {
   if (path.starts_with("/v1/")) path.remove_prefix(3);
   return path.starts_with("/models/") && path.size() > 8 ? path.substr(0, 8) : path;
@@ -117,7 +123,8 @@ Problem ApiServer::check_state(const Route& route, const HttpRequest& head) cons
 
 std::optional<HttpResponse> ApiServer::screen(const HttpRequest& head) {
   const Route* route = find_route(head.method, head.path);
-  if (Problem problem = config_.access.check(head, route != nullptr && route->open)) return error_response(*problem);
+  if (Problem problem = config_.access.check(head, route != nullptr && route->open))
+    return error_response(*problem);
   if (head.method == "OPTIONS") return HttpResponse{204, "", {{"Allow", "GET, HEAD, POST, OPTIONS"}}, ""};
   if (Problem problem = check_route(head, route)) return error_response(*problem);
   if (head.method == "POST" && head.has_header("Content-Type") &&
@@ -154,17 +161,19 @@ std::vector<HttpHeader> ApiServer::common_headers(const HttpRequest& request) {
 
 void ApiServer::finished(const HttpRequest& head, int status, double seconds) {
   const Route* route = find_route(head.method, head.path);
-  const std::string_view handler = route != nullptr ? route->path : "other";
+  const std::string_view handler = route != nullptr ? route->label : "other";
   const std::string_view method = route != nullptr ? std::string_view(head.method) : "other";
   metrics_.count_http(handler, method, status, seconds);
   const bool chatty = route != nullptr && (route->open || route->path == "/metrics");
-  spdlog::log(chatty ? spdlog::level::debug : spdlog::level::info, "{} {} {} {:.1f} ms {} {}", method, handler, status,
-              seconds * 1e3, head.remote, head.id);
+  spdlog::log(chatty ? spdlog::level::debug : spdlog::level::info, "{} {} {} {:.1f} ms {} {}", method,
+              handler, status, seconds * 1e3, head.remote, head.id);
 }
 
 // --- answers on the I/O thread ---
 
-void ApiServer::answer_live(const Exchange& exchange) { exchange->respond({200, "application/json", {}, R"({"status":"ok"})"}); }
+void ApiServer::answer_live(const Exchange& exchange) {
+  exchange->respond({200, "application/json", {}, R"({"status":"ok"})"});
+}
 
 void ApiServer::answer_health(const Exchange& exchange) {
   const State state = state_;
@@ -185,8 +194,11 @@ void ApiServer::answer_version(const Exchange& exchange) {
 
 void ApiServer::answer_metrics(const Exchange& exchange) {
   const Model* model = ready_model_;
-  exchange->respond({200, std::string(ServerMetrics::kContentType), {},
-                     metrics_.render(model != nullptr ? &model->served : nullptr, http_->counters(), state_word())});
+  exchange->respond(
+      {200,
+       std::string(ServerMetrics::kContentType),
+       {},
+       metrics_.render(model != nullptr ? &model->served : nullptr, http_->counters(), state_word())});
 }
 
 void ApiServer::answer_models(const Exchange& exchange) {
@@ -197,7 +209,8 @@ void ApiServer::answer_model(const Exchange& exchange) {
   const ServedModel& model = ready_model_.load()->served;
   const std::string& path = exchange->request().path;
   const std::string id = path.substr(path.find("/models/") + 8);
-  if (model.answers_to(id)) return exchange->respond({200, "application/json", {}, model_json(model, created_)});
+  if (model.answers_to(id))
+    return exchange->respond({200, "application/json", {}, model_json(model, created_)});
   ApiError error = api_error_of(not_found(fmt::format("The model `{}` does not exist.", id)));
   error.param = "model";
   error.code = "model_not_found";
@@ -220,7 +233,9 @@ void ApiServer::run_on_worker(const Exchange& exchange, std::function<Problem()>
     }
     if (problem) exchange->respond(error_response(*problem));
   });
-  if (!posted) exchange->respond(error_response(api_error_of(resource_exhausted("too many requests are waiting to be read"))));
+  if (!posted)
+    exchange->respond(
+        error_response(api_error_of(resource_exhausted("too many requests are waiting to be read"))));
 }
 
 void ApiServer::answer_tokenize(const Exchange& exchange) {
@@ -256,10 +271,11 @@ Problem ApiServer::prepare_generation(const Exchange& exchange, bool chat) {
   const Model& model = *ready_model_;
   GenerationRequest request;
   uint32_t unknown = 0;
-  if (Problem problem = read_request(*body, chat ? kChatField : kCompletionField, &request, &unknown)) return problem;
+  if (Problem problem = read_request(*body, chat ? kChatField : kCompletionField, &request, &unknown))
+    return problem;
   if (!model.served.any_name && !request.model.empty() && !model.served.answers_to(request.model)) {
-    ApiError error = api_error_of(not_found(
-        fmt::format("The model `{}` does not exist; this server has `{}`.", request.model, model.served.name)));
+    ApiError error = api_error_of(not_found(fmt::format(
+        "The model `{}` does not exist; this server has `{}`.", request.model, model.served.name)));
     error.param = "model";
     error.code = "model_not_found";
     return error;
@@ -268,7 +284,8 @@ Problem ApiServer::prepare_generation(const Exchange& exchange, bool chat) {
   if (Problem problem = model.prompts.build(&request, &prompts)) return problem;
   const auto choices = static_cast<uint32_t>(request.n);
   const uint32_t max_tokens = request.sampling.max_tokens;
-  auto generation = std::make_shared<Generation>(model.served, exchange, std::move(request), std::move(prompts));
+  auto generation =
+      std::make_shared<Generation>(model.served, exchange, std::move(request), std::move(prompts));
   exchange->post([this, generation = std::move(generation), choices, max_tokens, unknown] {
     metrics_.count_generation(choices, max_tokens);
     metrics_.count_unknown_fields(unknown);
@@ -282,7 +299,8 @@ Problem ApiServer::prepare_generation(const Exchange& exchange, bool chat) {
 void ApiServer::abort_all() {
   http_->post([this] {
     for (const auto& weak : generations_) {
-      if (const auto generation = weak.lock()) generation->fail(api_error_of(unavailable("the server is shutting down")));
+      if (const auto generation = weak.lock())
+        generation->fail(api_error_of(unavailable("the server is shutting down")));
     }
   });
 }

@@ -24,9 +24,10 @@ struct ApiServerConfig {
   size_t max_waiting_jobs = 1024;
 };
 
-// The OpenAI-compatible API over HTTP. States: loading (health says 503 with the progress) -> ready -> draining (health
-// 503, no new work, what runs goes on) -> stopped. Health, metrics and the model list are answered on the I/O thread
-// from snapshots; bodies are parsed and tokenised on worker threads; answers are written on the I/O thread.
+// The OpenAI-compatible API over HTTP. States: loading (health says 503 with the progress) -> ready ->
+// draining (health 503, no new work, what runs goes on) -> stopped. Health, metrics and the model list are
+// answered on the I/O thread from snapshots; bodies are parsed and tokenised on worker threads; answers are
+// written on the I/O thread.
 class ApiServer : private HttpHandler {
  public:
   // Listens and answers at once, in state loading.
@@ -62,9 +63,10 @@ class ApiServer : private HttpHandler {
   using Exchange = std::shared_ptr<HttpExchange>;
   struct Route {
     std::string_view method;
-    std::string_view path;
-    bool open;         // without an API key
-    bool needs_model;  // 503 until there is one
+    std::string_view path;   // without "/v1"
+    std::string_view label;  // in metrics and logs
+    bool open;               // without an API key
+    bool needs_model;        // 503 until there is one
     void (ApiServer::*answer)(const Exchange&);
   };
   static const Route kRoutes[];

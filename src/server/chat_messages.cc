@@ -13,18 +13,25 @@ namespace json = boost::json;
 
 TemplateValue template_value(const json::value& value) {
   switch (value.kind()) {
-    case json::kind::null: return {};
-    case json::kind::bool_: return value.get_bool();
-    case json::kind::int64: return value.get_int64();
-    case json::kind::uint64: return static_cast<double>(value.get_uint64());
-    case json::kind::double_: return value.get_double();
-    case json::kind::string: return std::string(value.get_string());
+    case json::kind::null:
+      return {};
+    case json::kind::bool_:
+      return value.get_bool();
+    case json::kind::int64:
+      return value.get_int64();
+    case json::kind::uint64:
+      return static_cast<double>(value.get_uint64());
+    case json::kind::double_:
+      return value.get_double();
+    case json::kind::string:
+      return std::string(value.get_string());
     case json::kind::array: {
       TemplateValue::Array array;
       for (const json::value& v : value.get_array()) array.push_back(template_value(v));
       return array;
     }
-    case json::kind::object: break;
+    case json::kind::object:
+      break;
   }
   TemplateValue::Object object;
   for (const auto& member : value.get_object()) {
@@ -56,7 +63,8 @@ Problem read_part(const json::value& part, const std::string& where, std::string
   const std::string kind(type->get_string());
   const bool refusal = kind == "refusal";
   if (!refusal && std::find(kTextParts.begin(), kTextParts.end(), kind) == kTextParts.end()) {
-    return bad_field(where + ".type", fmt::format("'{}' is of type '{}': the model reads text only", where, kind));
+    return bad_field(where + ".type",
+                     fmt::format("'{}' is of type '{}': the model reads text only", where, kind));
   }
   const json::value* value = object->if_contains(refusal ? "refusal" : "text");
   if (value == nullptr || !value->is_string()) {
@@ -79,7 +87,8 @@ Problem read_content(const json::value* content, const std::string& where, std::
   bool first = true;
   for (size_t i = 0; i < content->get_array().size(); ++i) {
     std::string part;
-    if (Problem problem = read_part(content->get_array()[i], fmt::format("{}[{}]", where, i), &part)) return problem;
+    if (Problem problem = read_part(content->get_array()[i], fmt::format("{}[{}]", where, i), &part))
+      return problem;
     if (!std::exchange(first, false)) *text += '\n';
     *text += part;
   }
@@ -113,7 +122,8 @@ Problem read_tool_calls(const json::value& calls, const std::string& where, Temp
 }
 
 Problem read_role(const json::object& message, const std::string& where, std::string* role) {
-  constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
+  constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
+                                                      "assistant", "tool",      "function"};
   const json::value* value = message.if_contains("role");
   if (value == nullptr || !value->is_string()) {
     return bad_field(where + ".role", fmt::format("'{}.role' must be a string", where));
@@ -182,8 +192,10 @@ Problem messages_to_template(const json::array& messages, ContentForm form, Temp
     Message message;
     if (Problem problem = read_message(messages[i], fmt::format("messages[{}]", i), &message)) return problem;
     const bool joins = message.role == "system" && read.size() == 1 && read[0].role == "system";
-    if (joins) read[0].content += "\n\n" + message.content;
-    else read.push_back(std::move(message));
+    if (joins)
+      read[0].content += "\n\n" + message.content;
+    else
+      read.push_back(std::move(message));
   }
   TemplateValue::Array list;
   for (Message& message : read) list.push_back(to_template(std::move(message), form));

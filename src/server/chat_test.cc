@@ -13,10 +13,10 @@
 namespace kvasir {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::ByteTokenizer;
+using ::testing::ElementsAre;
 using testing::FakeEngine;
+using ::testing::HasSubstr;
 
 constexpr const char* kChatMl =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -60,8 +60,9 @@ class PromptTest : public ::testing::Test {
 };
 
 TEST_F(PromptTest, RendersAConversation) {
-  EXPECT_EQ(chat_text(R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"}])"),
-            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(
+      chat_text(R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"}])"),
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST_F(PromptTest, WordsOfUsersNeverBecomeControlTokens) {
@@ -72,31 +73,37 @@ TEST_F(PromptTest, WordsOfUsersNeverBecomeControlTokens) {
 }
 
 TEST_F(PromptTest, FlattensPartsAndNulls) {
-  EXPECT_THAT(chat_text(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_text","text":"b"}]},
+  EXPECT_THAT(
+      chat_text(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_text","text":"b"}]},
                             {"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f"}}]},
                             {"role":"user","content":"c"}])"),
-              HasSubstr("user\na\nb<|im_end|>\n<|im_start|>assistant\n<|im_end|>"));
+      HasSubstr("user\na\nb<|im_end|>\n<|im_start|>assistant\n<|im_end|>"));
 }
 
 TEST_F(PromptTest, GivesPartsToATemplateThatWantsThem) {
-  use("{% for m in messages %}{% for p in m.content %}{% if p.type == 'text' %}[{{ p.text }}]{% endif %}{% endfor %}{% endfor %}");
+  use("{% for m in messages %}{% for p in m.content %}{% if p.type == 'text' %}[{{ p.text }}]{% endif %}{% "
+      "endfor %}{% endfor %}");
   EXPECT_EQ(chat_text(R"([{"role":"user","content":"Hi"}])"), "[Hi]");
 }
 
 TEST_F(PromptTest, JoinsLeadingSystemMessages) {
-  EXPECT_THAT(chat_text(R"([{"role":"system","content":"a"},{"role":"developer","content":"b"},{"role":"user","content":"c"}])"),
-              HasSubstr("system\na\n\nb<|im_end|>\n<|im_start|>user"));
+  EXPECT_THAT(
+      chat_text(
+          R"([{"role":"system","content":"a"},{"role":"developer","content":"b"},{"role":"user","content":"c"}])"),
+      HasSubstr("system\na\n\nb<|im_end|>\n<|im_start|>user"));
 }
 
 TEST_F(PromptTest, ArgumentsOfEarlierCallsAreObjects) {
-  use("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments.city }}{% endfor %}{% endfor %}");
+  use("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments.city }}{% "
+      "endfor %}{% endfor %}");
   EXPECT_EQ(chat_text(R"([{"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function",
                           "function":{"name":"f","arguments":"{\"city\":\"Oslo\"}"}}]}])"),
             "Oslo");
 }
 
 TEST_F(PromptTest, GivesToolsUnlessToldNotTo) {
-  use("{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}{{ tools[0].function.name }}{% endif %}");
+  use("{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}{{ tools[0].function.name }}{% endif "
+      "%}");
   const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"tide"}}])";
   EXPECT_EQ(chat_text(R"([{"role":"user","content":"x"}])", tools), "xtide");
   EXPECT_EQ(chat_text(R"([{"role":"user","content":"x"}])", tools + R"(,"tool_choice":"none")"), "x");
@@ -112,7 +119,8 @@ TEST_F(PromptTest, TemplatesRefusalIsTheCallersError) {
 }
 
 TEST_F(PromptTest, ContinuesTheLastMessage) {
-  const std::string messages = R"([{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello Jo"}])";
+  const std::string messages =
+      R"([{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello Jo"}])";
   EXPECT_EQ(chat_text(messages, R"(,"continue_final_message":true)"),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello Jo");
   EXPECT_THAT(chat_text(messages), ::testing::EndsWith("Hello Jo<|im_end|>\n<|im_start|>assistant\n"));
@@ -149,9 +157,11 @@ TEST_F(PromptTest, BadMessagesAreNamed) {
            {R"([{"role":"pirate","content":"x"}])", "messages[0].role"},
            {R"([{"role":"user"}])", "messages[0].content"},
            {R"([{"role":"user","content":5}])", "messages[0].content"},
-           {R"([{"role":"user","content":"a"},{"role":"user","content":[{"type":"image_url"}]}])", "messages[1].content[0].type"},
+           {R"([{"role":"user","content":"a"},{"role":"user","content":[{"type":"image_url"}]}])",
+            "messages[1].content[0].type"},
            {R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text"},
-           {R"([{"role":"assistant","content":"","tool_calls":[{}]}])", "messages[0].tool_calls[0].function"}}) {
+           {R"([{"role":"assistant","content":"","tool_calls":[{}]}])",
+            "messages[0].tool_calls[0].function"}}) {
     const Problem problem = build("{\"messages\":" + messages + "}");
     ASSERT_TRUE(problem) << messages;
     EXPECT_EQ(problem->param, param);
@@ -170,14 +180,16 @@ TEST_F(PromptTest, ReadsPromptsInEveryForm) {
   EXPECT_THAT(prompts_[0].tokens, ElementsAre(97, 98));
   EXPECT_EQ(prompts_[0].text, "ab");
   EXPECT_EQ(count("[[97],[98,99]]"), 2u);
-  for (const char* bad : {"\"\"", "[\"\"]", "[]", "[[]]", "[[1000000000]]", "[[-1]]", "[\"ok\",3]", "{\"a\":1}", "3", "[1.5]"}) {
+  for (const char* bad : {"\"\"", "[\"\"]", "[]", "[[]]", "[[1000000000]]", "[[-1]]", "[\"ok\",3]",
+                          "{\"a\":1}", "3", "[1.5]"}) {
     EXPECT_EQ(count(bad), 0u) << bad;
   }
 }
 
 TEST_F(PromptTest, TokenIdsOfFieldsAreChecked) {
-  for (const char* field : {"\"logit_bias\":{\"259\":1}", "\"stop_token_ids\":[259]", "\"stop_token_ids\":[-1]",
-                            "\"stop_token_ids\":[4294967296]", "\"allowed_token_ids\":[300]"}) {
+  for (const char* field :
+       {"\"logit_bias\":{\"259\":1}", "\"stop_token_ids\":[259]", "\"stop_token_ids\":[-1]",
+        "\"stop_token_ids\":[4294967296]", "\"allowed_token_ids\":[300]"}) {
     const Problem problem = build(std::string("{\"prompt\":\"x\",") + field + "}", false);
     ASSERT_TRUE(problem) << field;
     EXPECT_NE(std::string(field).find(problem->param), std::string::npos);
@@ -191,8 +203,9 @@ TEST_F(PromptTest, NeverCutsButSaysBothNumbers) {
   const Problem problem = build("{\"prompt\":\"" + prompt + "\",\"max_tokens\":11}", false);
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->code, "context_length_exceeded");
-  EXPECT_THAT(problem->message, ::testing::StartsWith("This model's maximum context length is 1000 tokens. However, you "
-                                                      "requested 1001 tokens (990 in the prompt, 11 in the completion)"));
+  EXPECT_THAT(problem->message,
+              ::testing::StartsWith("This model's maximum context length is 1000 tokens. However, you "
+                                    "requested 1001 tokens (990 in the prompt, 11 in the completion)"));
   EXPECT_TRUE(build("{\"prompt\":\"" + std::string(1000, 'x') + "\"}", false));
   EXPECT_TRUE(build("{\"messages\":[{\"role\":\"user\",\"content\":\"" + std::string(1000, 'x') + "\"}]}"));
 }
@@ -216,14 +229,16 @@ struct Parsed {
 Parsed parse_in_pieces(const std::string& text, size_t piece, size_t max_calls = 100) {
   ToolCallParser parser(max_calls);
   Parsed parsed;
-  for (size_t at = 0; at < text.size(); at += piece) parser.push(text.substr(at, piece), &parsed.content, &parsed.calls);
+  for (size_t at = 0; at < text.size(); at += piece)
+    parser.push(text.substr(at, piece), &parsed.content, &parsed.calls);
   parser.finish(&parsed.content, &parsed.calls);
   return parsed;
 }
 
 TEST(ToolCallParser, FindsCallsHoweverTheTextIsCut) {
   const std::string text =
-      "Let me look.\n<tool_call>\n{\"name\": \"tide\", \"arguments\": {\"at\": \"Oslo \xE2\x86\x92\", \"n\": 1}}\n</tool_call>\n"
+      "Let me look.\n<tool_call>\n{\"name\": \"tide\", \"arguments\": {\"at\": \"Oslo \xE2\x86\x92\", \"n\": "
+      "1}}\n</tool_call>\n"
       "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
   for (size_t piece = 1; piece <= text.size(); ++piece) {
     const Parsed parsed = parse_in_pieces(text, piece);
@@ -240,8 +255,8 @@ TEST(ToolCallParser, FindsCallsHoweverTheTextIsCut) {
 
 TEST(ToolCallParser, WhatIsNoCallStaysText) {
   for (const std::string text :
-       {"plain", "a < b <tool", "<tool_call>nonsense</tool_call> after", "<tool_call>{\"name\": 3}</tool_call>", "<<tool_call",
-        "x<tool_call>{\"name\": \"f\""}) {
+       {"plain", "a < b <tool", "<tool_call>nonsense</tool_call> after",
+        "<tool_call>{\"name\": 3}</tool_call>", "<<tool_call", "x<tool_call>{\"name\": \"f\""}) {
     for (const size_t piece : {1, 3, 100}) {
       const Parsed parsed = parse_in_pieces(text, piece);
       EXPECT_EQ(parsed.content, text);

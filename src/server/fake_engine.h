@@ -71,7 +71,8 @@ class ByteTokenizer final : public Tokenizer {
   }
 };
 
-// An engine that says what a test tells it to, one byte per token and step, for every choice of every request at once.
+// An engine that says what a test tells it to, one byte per token and step, for every choice of every request
+// at once.
 class FakeEngine final : public Engine {
  public:
   using Answer = std::function<std::string(const Request& request, uint32_t choice)>;
@@ -96,7 +97,8 @@ class FakeEngine final : public Engine {
     const RequestId id{next_id_++};
     Active active{std::move(request), std::move(sink), {}};
     for (uint32_t c = 0; c < active.request.n; ++c) {
-      TextAssembler::Options options{active.request.stop, active.request.include_stop, active.request.special_text};
+      TextAssembler::Options options{active.request.stop, active.request.include_stop,
+                                     active.request.special_text};
       active.choices.push_back({answer(active.request, c), 0, TextAssembler(tokenizer_, options), false});
     }
     last_request = active.request;
@@ -159,7 +161,8 @@ class FakeEngine final : public Engine {
     SampledToken sampled;
     sampled.token = token;
     sampled.logprob = -0.25f * static_cast<float>(token % 5);
-    for (int32_t i = 0; i < top; ++i) sampled.top.push_back({(token + i) % 256, sampled.logprob - static_cast<float>(i)});
+    for (int32_t i = 0; i < top; ++i)
+      sampled.top.push_back({(token + i) % 256, sampled.logprob - static_cast<float>(i)});
     return sampled;
   }
 

@@ -11,19 +11,23 @@ namespace kvasir {
 namespace {
 
 // Fresh seeds stay below 2^53, so that every JSON reader can give them back exactly.
-int64_t fresh_seed() { return static_cast<int64_t>(random_bits() >> 11); }
+int64_t fresh_seed() {
+  return static_cast<int64_t>(random_bits() >> 11);
+}
 
 std::string json_of(const TokenEvent& event) {
   JsonWriter json;
-  if (event.stop_string) json.value(*event.stop_string);
-  else if (event.stop_token) json.value(*event.stop_token);
+  if (event.stop_string)
+    json.value(*event.stop_string);
+  else if (event.stop_token)
+    json.value(*event.stop_token);
   return json.take();
 }
 
 }  // namespace
 
-Generation::Generation(const ServedModel& model, std::shared_ptr<HttpExchange> exchange, GenerationRequest request,
-                       std::vector<Prompt> prompts)
+Generation::Generation(const ServedModel& model, std::shared_ptr<HttpExchange> exchange,
+                       GenerationRequest request, std::vector<Prompt> prompts)
     : model_(model),
       exchange_(std::move(exchange)),
       request_(std::move(request)),
@@ -115,8 +119,10 @@ void Generation::read_mail() {
   }
   for (Mail& m : mail) {
     if (ended_) return;
-    if (auto* event = std::get_if<TokenEvent>(&m.content)) on_event(m.prompt, std::move(*event));
-    else prompt_logprobs_[m.prompt] = std::move(std::get<std::vector<SampledToken>>(m.content));
+    if (auto* event = std::get_if<TokenEvent>(&m.content))
+      on_event(m.prompt, std::move(*event));
+    else
+      prompt_logprobs_[m.prompt] = std::move(std::get<std::vector<SampledToken>>(m.content));
   }
 }
 
@@ -127,15 +133,18 @@ void Generation::on_event(size_t prompt, TokenEvent&& event) {
     if (error.status >= 500) error.message += " (request " + exchange_->request().id + ")";
     return fail(error);
   }
-  if (event.finish == FinishReason::kCancelled) return fail(api_error_of(unavailable("the request was cancelled")));
+  if (event.finish == FinishReason::kCancelled)
+    return fail(api_error_of(unavailable("the request was cancelled")));
   last_token_ = std::chrono::steady_clock::now();
   if (first_token_ == std::chrono::steady_clock::time_point{}) first_token_ = last_token_;
   const size_t index = prompt * static_cast<size_t>(request_.n) + event.choice;
   collect(choices_[index], std::move(event));
   if (streaming_) send_part(index);
   if (!all_finished()) return;
-  if (streaming_) end_stream();
-  else send_whole();
+  if (streaming_)
+    end_stream();
+  else
+    send_whole();
 }
 
 void Generation::collect(Choice& choice, TokenEvent&& event) {
@@ -159,9 +168,12 @@ void Generation::collect(Choice& choice, TokenEvent&& event) {
 
 std::string Generation::finish_word(const Choice& choice) const {
   switch (choice.finish) {
-    case FinishReason::kNone: return "";
-    case FinishReason::kLength: return "length";
-    default: break;
+    case FinishReason::kNone:
+      return "";
+    case FinishReason::kLength:
+      return "length";
+    default:
+      break;
   }
   if (!show_output_) return "length";
   return choice.parser && choice.parser->any() ? "tool_calls" : "stop";
@@ -233,8 +245,8 @@ void Generation::send_part(size_t index) {
   UsageField field = UsageField::kAbsent;
   if (request_.include_usage) field = request_.continuous_usage ? UsageField::kPresent : UsageField::kNull;
   const bool last = choice.finish != FinishReason::kNone;
-  exchange_->write(sse_event(
-      stream_chunk_json(head_, take_part(index), field, usage(), last ? timings() : std::nullopt)));
+  exchange_->write(
+      sse_event(stream_chunk_json(head_, take_part(index), field, usage(), last ? timings() : std::nullopt)));
 }
 
 void Generation::end_stream() {
@@ -255,7 +267,8 @@ void Generation::send_whole() {
 }
 
 bool Generation::all_finished() const {
-  return std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.finish != FinishReason::kNone; });
+  return std::all_of(choices_.begin(), choices_.end(),
+                     [](const Choice& c) { return c.finish != FinishReason::kNone; });
 }
 
 Usage Generation::usage() const {

@@ -20,9 +20,10 @@
 
 namespace kvasir {
 
-// One chat or text completion being answered: hands its prompts to the engine, collects the events of all choices and
-// writes them as a stream or as one answer, and cancels them when the client leaves. Choice c of prompt p has index
-// p * n + c. Everything runs on the exchange's I/O thread but the sink, which only passes events on to it.
+// One chat or text completion being answered: hands its prompts to the engine, collects the events of all
+// choices and writes them as a stream or as one answer, and cancels them when the client leaves. Choice c of
+// prompt p has index p * n + c. Everything runs on the exchange's I/O thread but the sink, which only passes
+// events on to it.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   Generation(const ServedModel& model, std::shared_ptr<HttpExchange> exchange, GenerationRequest request,
@@ -35,16 +36,16 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   struct Choice {
-    std::string text;                   // not yet sent
-    std::vector<ToolCall> calls;        // not yet sent
+    std::string text;                    // not yet sent
+    std::vector<ToolCall> calls;         // not yet sent
     std::vector<SampledToken> logprobs;  // not yet sent
-    std::vector<TokenId> tokens;        // not yet sent
+    std::vector<TokenId> tokens;         // not yet sent
     std::optional<ToolCallParser> parser;
-    bool started = false;               // something was sent
+    bool started = false;  // something was sent
     size_t calls_sent = 0;
-    int64_t text_offset = 0;            // characters before the next token's text
+    int64_t text_offset = 0;  // characters before the next token's text
     FinishReason finish = FinishReason::kNone;
-    std::string stop_reason;            // JSON
+    std::string stop_reason;  // JSON
     uint32_t cached_tokens = 0;
     uint32_t output_tokens = 0;
   };
@@ -64,7 +65,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   ChoicePart take_part(size_t index);
   void add_prompt(size_t prompt, ChoicePart* part);
   std::string take_logprobs(size_t index, bool with_prompt);
-  std::span<const SampledToken> prompt_logprobs(size_t prompt, int64_t top, std::vector<SampledToken>* storage) const;
+  std::span<const SampledToken> prompt_logprobs(size_t prompt, int64_t top,
+                                                std::vector<SampledToken>* storage) const;
   std::string finish_word(const Choice& choice) const;
   bool all_finished() const;
   Usage usage() const;
@@ -75,7 +77,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<HttpExchange> exchange_;
   GenerationRequest request_;
   std::vector<Prompt> prompts_;
-  std::vector<std::optional<std::vector<SampledToken>>> prompt_logprobs_;  // per prompt, after the first token
+  std::vector<std::optional<std::vector<SampledToken>>>
+      prompt_logprobs_;  // per prompt, after the first token
   std::vector<Choice> choices_;
   std::vector<RequestId> ids_;
   AnswerHead head_;

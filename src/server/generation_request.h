@@ -28,7 +28,7 @@ struct GenerationRequest {
   // Chat.
   boost::json::array messages;
   boost::json::array tools;
-  bool use_tools = true;           // tool_choice is not "none"
+  bool use_tools = true;  // tool_choice is not "none"
   bool parallel_tool_calls = true;
   std::optional<bool> add_generation_prompt;
   bool continue_final_message = false;

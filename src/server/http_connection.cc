@@ -18,7 +18,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr size_t kMaxInputBytes = 64 << 10;      // kept of what follows the request being answered
+constexpr size_t kMaxInputBytes = 64 << 10;       // kept of what follows the request being answered
 constexpr size_t kMaxPipelinedBytes = 256 << 10;  // unsent answers before the next request is read
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr size_t kMinBodyBytesPerSecond = 1024;
@@ -42,9 +42,13 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpServerState> state, asio::ip:
   ++state_->connections;
 }
 
-HttpConnection::~HttpConnection() { --state_->connections; }
+HttpConnection::~HttpConnection() {
+  --state_->connections;
+}
 
-void HttpConnection::start() { wait_readable(); }
+void HttpConnection::start() {
+  wait_readable();
+}
 
 // --- reading ---
 
@@ -90,10 +94,14 @@ void HttpConnection::advance() {
     if (phase_ == Phase::kBody) body_received_ += used;
     input_.erase(0, used);
     const HttpParser::State parsed = parser_->state();
-    if (parsed == HttpParser::State::kError) on_parse_error();
-    else if (parsed == HttpParser::State::kHeadDone) on_head();
-    else if (parsed == HttpParser::State::kDone) on_request();
-    else break;
+    if (parsed == HttpParser::State::kError)
+      on_parse_error();
+    else if (parsed == HttpParser::State::kHeadDone)
+      on_head();
+    else if (parsed == HttpParser::State::kDone)
+      on_request();
+    else
+      break;
   }
   wait_readable();
 }
@@ -111,7 +119,8 @@ void HttpConnection::on_head() {
   const size_t announced = parser_->announced_body_bytes();
   const size_t reserve = parser_->has_body() && announced == 0 ? state_->config.limits.body_bytes : announced;
   if (state_->body_bytes + reserve > state_->config.inflight_body_bytes) {
-    HttpResponse busy = state_->handler.transport_error(503, "too many request bodies are being read; try again");
+    HttpResponse busy =
+        state_->handler.transport_error(503, "too many request bodies are being read; try again");
     busy.headers.push_back({"Retry-After", "1"});
     return refuse_request(std::move(busy));
   }
@@ -130,7 +139,8 @@ void HttpConnection::on_request() {
   ++sequence_;
   ++state_->exchanges;
   streaming_ = false;
-  auto exchange = make_connection_exchange(state_, shared_from_this(), sequence_, std::move(parser_->request()));
+  auto exchange =
+      make_connection_exchange(state_, shared_from_this(), sequence_, std::move(parser_->request()));
   parser_.reset();
   state_->handler.handle(std::move(exchange));
 }
@@ -146,7 +156,8 @@ void HttpConnection::on_parse_error() {
 }
 
 void HttpConnection::refuse_request(HttpResponse response) {
-  if (!parser_ || parser_->state() != HttpParser::State::kHeadDone || parser_->has_body()) keep_alive_ = false;
+  if (!parser_ || parser_->state() != HttpParser::State::kHeadDone || parser_->has_body())
+    keep_alive_ = false;
   phase_ = Phase::kAnswering;
   ++sequence_;
   ++state_->exchanges;
@@ -202,8 +213,10 @@ void HttpConnection::finish(uint64_t sequence) {
 }
 
 void HttpConnection::on_disconnect(uint64_t sequence, std::function<void()> callback) {
-  if (current(sequence)) disconnect_ = std::move(callback);
-  else state_->run_on_io_thread(std::move(callback));
+  if (current(sequence))
+    disconnect_ = std::move(callback);
+  else
+    state_->run_on_io_thread(std::move(callback));
 }
 
 void HttpConnection::abandon(uint64_t sequence) {
@@ -220,7 +233,8 @@ void HttpConnection::complete_answer() {
   parser_.reset();
   phase_ = keep_alive_ ? Phase::kIdle : Phase::kLingering;
   phase_since_ = Clock::now();
-  state_->handler.finished(head_, status_, std::chrono::duration<double>(phase_since_ - request_since_).count());
+  state_->handler.finished(head_, status_,
+                           std::chrono::duration<double>(phase_since_ - request_since_).count());
   if (keep_alive_) {
     state_->run_on_io_thread([self = shared_from_this()] { self->advance(); });
   } else {
@@ -255,8 +269,9 @@ void HttpConnection::write_some() {
     offset = 0;
   }
   writing_ = true;
-  socket_.async_write_some(
-      buffers, [self = shared_from_this()](boost::system::error_code ec, size_t n) { self->on_written(ec, n); });
+  socket_.async_write_some(buffers, [self = shared_from_this()](boost::system::error_code ec, size_t n) {
+    self->on_written(ec, n);
+  });
 }
 
 void HttpConnection::on_written(boost::system::error_code ec, size_t bytes) {
@@ -280,8 +295,8 @@ void HttpConnection::on_written(boost::system::error_code ec, size_t bytes) {
   if (phase_ == Phase::kIdle) advance();
 }
 
-// Closing a socket with unread input would reset it and could take the answer away from the client: stop sending,
-// read on for a moment, then close.
+// Closing a socket with unread input would reset it and could take the answer away from the client: stop
+// sending, read on for a moment, then close.
 void HttpConnection::linger() {
   if (input_ended_) return close();
   boost::system::error_code ignored;
@@ -351,7 +366,8 @@ void HttpConnection::sweep(Clock::time_point now) {
     case Phase::kLingering:
       if (out_.empty() && in_phase > kLingerTime) close();
       break;
-    case Phase::kClosed: break;
+    case Phase::kClosed:
+      break;
   }
 }
 

@@ -37,8 +37,8 @@ struct HttpServerState {
   std::atomic<uint64_t> connections{0}, exchanges{0}, accepted{0}, dropped_readers{0};
 };
 
-// One client connection: reads requests, hands them to the handler one at a time, writes the answers. Lives on the I/O
-// thread; kept alive by its pending operations and by the exchange in progress.
+// One client connection: reads requests, hands them to the handler one at a time, writes the answers. Lives
+// on the I/O thread; kept alive by its pending operations and by the exchange in progress.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -48,8 +48,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void start();
   void refuse(int status, std::string_view message);  // answers without having read anything, and closes
-  void sweep(Clock::time_point now);                  // enforces the time limits; called a few times per second
-  void close();                                       // at once
+  void sweep(Clock::time_point now);  // enforces the time limits; called a few times per second
+  void close();                       // at once
 
   // The exchange's side; `sequence` names the request it answers, and anything for an earlier one is ignored.
   void respond(uint64_t sequence, HttpResponse response);
@@ -85,18 +85,18 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::ip::tcp::socket socket_;
   std::string remote_;
   Phase phase_ = Phase::kIdle;
-  bool waiting_ = false;       // a wait for input is pending
+  bool waiting_ = false;  // a wait for input is pending
   bool input_ended_ = false;
-  std::string input_;          // read, not yet parsed
+  std::string input_;  // read, not yet parsed
   std::unique_ptr<HttpParser> parser_;
   size_t body_received_ = 0;
   size_t body_reserved_ = 0;
   Clock::time_point phase_since_;
 
-  uint64_t sequence_ = 0;      // of the request being answered
-  HttpRequest head_;           // of the same, without body
+  uint64_t sequence_ = 0;  // of the request being answered
+  HttpRequest head_;       // of the same, without body
   std::vector<HttpHeader> common_;
-  int status_ = 0;             // sent
+  int status_ = 0;  // sent
   bool keep_alive_ = true;
   bool streaming_ = false;
   bool chunked_ = false;
@@ -105,7 +105,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Clock::time_point request_since_;
 
   std::deque<std::string> out_;
-  size_t out_offset_ = 0;      // sent of out_.front()
+  size_t out_offset_ = 0;  // sent of out_.front()
   size_t out_bytes_ = 0;
   bool writing_ = false;
   bool close_when_sent_ = false;

@@ -25,15 +25,18 @@ struct HttpParser::Impl {
     error_status = status;
     error_message = std::move(message);
   }
-  void fail(boost::beast::error_code ec);
+  void fail(boost::beast::error_code ec, std::string_view unused);
   void take_head();
 };
 
-void HttpParser::Impl::fail(boost::beast::error_code ec) {
+void HttpParser::Impl::fail(boost::beast::error_code ec, std::string_view unused) {
   if (ec == http::error::header_limit) {
-    const bool in_request_line = parser.get().target().empty();
-    if (in_request_line) fail(414, fmt::format("the request target is longer than {} bytes", limits.target_bytes));
-    else fail(431, fmt::format("the request headers are larger than {} bytes", limits.head_bytes));
+    const bool in_request_line = parser.get().target().empty() &&
+                                 unused.substr(0, limits.head_bytes).find("\r\n") == std::string_view::npos;
+    if (in_request_line)
+      fail(414, fmt::format("the request target is longer than {} bytes", limits.target_bytes));
+    else
+      fail(431, fmt::format("the request headers are larger than {} bytes", limits.head_bytes));
   } else if (ec == http::error::body_limit) {
     fail(413, fmt::format("the request body is larger than {} bytes", limits.body_bytes));
   } else if (ec == http::error::bad_version) {
@@ -58,9 +61,9 @@ void HttpParser::Impl::take_head() {
   if (request.headers.size() > limits.fields) {
     return fail(431, fmt::format("the request has more than {} header fields", limits.fields));
   }
-  if (request.version == 11 && std::count_if(request.headers.begin(), request.headers.end(), [](const HttpHeader& h) {
-        return boost::beast::iequals(h.name, "host");
-      }) != 1) {
+  if (request.version == 11 &&
+      std::count_if(request.headers.begin(), request.headers.end(),
+                    [](const HttpHeader& h) { return boost::beast::iequals(h.name, "host"); }) != 1) {
     return fail(400, "an HTTP/1.1 request has exactly one Host header");
   }
   const bool coded = request.has_header("Transfer-Encoding");
@@ -98,10 +101,12 @@ size_t HttpParser::feed(std::string_view data) {
     const size_t n = p.parser.put(boost::asio::buffer(rest.data(), rest.size()), ec);
     used += n;
     if (ec && ec != http::error::need_more) {
-      p.fail(ec);
+      p.fail(ec, rest);
     } else if (p.state == State::kHead && p.parser.is_header_done()) {
-      if (has_folded_line(rest.substr(0, n))) p.fail(400, "malformed HTTP request: folded header line");
-      else p.take_head();
+      if (has_folded_line(rest.substr(0, n)))
+        p.fail(400, "malformed HTTP request: folded header line");
+      else
+        p.take_head();
     } else if (p.parser.is_done()) {
       p.request.body = std::move(p.parser.get().body());
       p.state = State::kDone;
@@ -112,7 +117,9 @@ size_t HttpParser::feed(std::string_view data) {
   return used;
 }
 
-HttpParser::State HttpParser::state() const { return impl_->state; }
+HttpParser::State HttpParser::state() const {
+  return impl_->state;
+}
 
 void HttpParser::read_body() {
   impl_->state = State::kBody;
@@ -120,10 +127,13 @@ void HttpParser::read_body() {
   if (impl_->parser.is_done()) impl_->state = State::kDone;
 }
 
-HttpRequest& HttpParser::request() { return impl_->request; }
+HttpRequest& HttpParser::request() {
+  return impl_->request;
+}
 
 bool HttpParser::expects_continue() const {
-  return impl_->request.version == 11 && boost::beast::iequals(impl_->request.header("Expect"), "100-continue");
+  return impl_->request.version == 11 &&
+         boost::beast::iequals(impl_->request.header("Expect"), "100-continue");
 }
 
 uint64_t HttpParser::announced_body_bytes() const {
@@ -131,9 +141,15 @@ uint64_t HttpParser::announced_body_bytes() const {
   return length ? *length : 0;
 }
 
-bool HttpParser::has_body() const { return impl_->parser.chunked() || announced_body_bytes() > 0; }
+bool HttpParser::has_body() const {
+  return impl_->parser.chunked() || announced_body_bytes() > 0;
+}
 
-int HttpParser::error_status() const { return impl_->error_status; }
-const std::string& HttpParser::error_message() const { return impl_->error_message; }
+int HttpParser::error_status() const {
+  return impl_->error_status;
+}
+const std::string& HttpParser::error_message() const {
+  return impl_->error_message;
+}
 
 }  // namespace kvasir

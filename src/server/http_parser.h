@@ -16,8 +16,9 @@ struct HttpLimits {
   size_t body_bytes = 8 << 20;
 };
 
-// Reads one HTTP/1.1 request (RFC 9112) from bytes as they come. Framing that two parsers could read differently
-// (Content-Length beside Transfer-Encoding, differing lengths, folded lines, unknown codings) is an error.
+// Reads one HTTP/1.1 request (RFC 9112) from bytes as they come. Framing that two parsers could read
+// differently (Content-Length beside Transfer-Encoding, differing lengths, folded lines, unknown codings) is
+// an error.
 class HttpParser {
  public:
   enum class State : uint8_t { kHead, kHeadDone, kBody, kDone, kError };
@@ -25,8 +26,9 @@ class HttpParser {
   explicit HttpParser(const HttpLimits& limits);
   ~HttpParser();
 
-  // Reads from the front of `data` and returns how many bytes were used; call again with the rest and more. While the
-  // head is incomplete nothing may be used: the caller keeps the bytes. Stops at kHeadDone until read_body().
+  // Reads from the front of `data` and returns how many bytes were used; call again with the rest and more.
+  // While the head is incomplete nothing may be used: the caller keeps the bytes. Stops at kHeadDone until
+  // read_body().
   size_t feed(std::string_view data);
   State state() const;
   void read_body();

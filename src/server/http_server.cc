@@ -49,7 +49,9 @@ class ConnectionExchange final : public HttpExchange {
     run([](HttpConnection& c, uint64_t n) { c.finish(n); });
   }
   void on_disconnect(std::function<void()> callback) override {
-    run([f = std::move(callback)](HttpConnection& c, uint64_t n) mutable { c.on_disconnect(n, std::move(f)); });
+    run([f = std::move(callback)](HttpConnection& c, uint64_t n) mutable {
+      c.on_disconnect(n, std::move(f));
+    });
   }
   void post(std::function<void()> function) override { state_->run_on_io_thread(std::move(function)); }
 
@@ -57,7 +59,8 @@ class ConnectionExchange final : public HttpExchange {
   template <class F>
   void run(F function) {
     if (state_->io.get_executor().running_in_this_thread()) return function(*connection_, sequence_);
-    state_->run_on_io_thread([c = connection_, n = sequence_, f = std::move(function)]() mutable { f(*c, n); });
+    state_->run_on_io_thread(
+        [c = connection_, n = sequence_, f = std::move(function)]() mutable { f(*c, n); });
   }
 
   std::shared_ptr<HttpServerState> state_;
@@ -136,8 +139,10 @@ class AsioHttpServer final : public HttpServer {
       ++state_->accepted;
       auto connection = std::make_shared<HttpConnection>(state_, std::move(socket));
       connections_.push_back(connection);
-      if (state_->connections > state_->config.max_connections) connection->refuse(503, "too many connections");
-      else connection->start();
+      if (state_->connections > state_->config.max_connections)
+        connection->refuse(503, "too many connections");
+      else
+        connection->start();
       accept();
     });
   }
@@ -193,9 +198,10 @@ class AsioHttpServer final : public HttpServer {
 }  // namespace
 
 std::shared_ptr<HttpExchange> make_connection_exchange(std::shared_ptr<HttpServerState> state,
-                                                       std::shared_ptr<HttpConnection> connection, uint64_t sequence,
-                                                       HttpRequest request) {
-  return std::make_shared<ConnectionExchange>(std::move(state), std::move(connection), sequence, std::move(request));
+                                                       std::shared_ptr<HttpConnection> connection,
+                                                       uint64_t sequence, HttpRequest request) {
+  return std::make_shared<ConnectionExchange>(std::move(state), std::move(connection), sequence,
+                                              std::move(request));
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpServerConfig& config, HttpHandler& handler) {

@@ -11,10 +11,13 @@
 namespace kvasir {
 namespace {
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+}
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower(x) == lower(y); });
 }
 
 }  // namespace
@@ -33,28 +36,45 @@ bool HttpRequest::has_header(std::string_view name) const {
 
 std::string_view http_reason(int status) {
   switch (status) {
-    case 200: return "OK";
-    case 204: return "No Content";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 413: return "Content Too Large";
-    case 414: return "URI Too Long";
-    case 415: return "Unsupported Media Type";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 503: return "Service Unavailable";
-    default: return "Unknown";
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Content Too Large";
+    case 414:
+      return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Unknown";
   }
 }
 
-std::string http_response_head(const HttpResponse& response, const std::vector<HttpHeader>& common, int version,
-                               bool keep_alive, std::optional<size_t> length) {
+std::string http_response_head(const HttpResponse& response, const std::vector<HttpHeader>& common,
+                               int version, bool keep_alive, std::optional<size_t> length) {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\n", response.status, http_reason(response.status));
   const auto add = [&](std::string_view name, std::string_view value) {
     head.append(name).append(": ").append(value).append("\r\n");
@@ -68,13 +88,17 @@ std::string http_response_head(const HttpResponse& response, const std::vector<H
   } else if (version >= 11) {
     add("Transfer-Encoding", "chunked");
   }
-  if (!keep_alive) add("Connection", "close");
-  else if (version < 11) add("Connection", "keep-alive");
+  if (!keep_alive)
+    add("Connection", "close");
+  else if (version < 11)
+    add("Connection", "keep-alive");
   head += "\r\n";
   return head;
 }
 
-std::string http_chunk(std::string_view bytes) { return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes); }
+std::string http_chunk(std::string_view bytes) {
+  return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+}
 
 std::string http_target_path(std::string_view target) {
   if (target == "*") return "*";

@@ -38,9 +38,9 @@ struct HttpResponse {
   std::string body;
 };
 
-// One request being answered: exactly one respond(), or start_stream(), write()* and finish(). Every function may be
-// called from any thread and never waits; what is sent after the client left is dropped. An exchange that is let go of
-// unanswered becomes a 500, so that no client waits for ever.
+// One request being answered: exactly one respond(), or start_stream(), write()* and finish(). Every function
+// may be called from any thread and never waits; what is sent after the client left is dropped. An exchange
+// that is let go of unanswered becomes a 500, so that no client waits for ever.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -48,12 +48,14 @@ class HttpExchange {
 
   virtual void respond(HttpResponse response) = 0;
 
-  // `idle_text` is sent whenever nothing else was for the configured time, so that proxies keep the connection.
+  // `idle_text` is sent whenever nothing else was for the configured time, so that proxies keep the
+  // connection.
   virtual void start_stream(HttpResponse head, std::string idle_text) = 0;
   virtual void write(std::string bytes) = 0;
   virtual void finish() = 0;
 
-  // `callback` runs once, on the I/O thread, when the client leaves (or has left) before the answer is complete.
+  // `callback` runs once, on the I/O thread, when the client leaves (or has left) before the answer is
+  // complete.
   virtual void on_disconnect(std::function<void()> callback) = 0;
 
   // Runs a function on the I/O thread, after whatever was posted before.
@@ -81,10 +83,10 @@ class HttpHandler {
 
 std::string_view http_reason(int status);
 
-// A status line and headers, ready to send. `length` is the body's size; nullopt announces a chunked body, or, for
-// HTTP/1.0, one that ends with the connection.
-std::string http_response_head(const HttpResponse& response, const std::vector<HttpHeader>& common, int version,
-                               bool keep_alive, std::optional<size_t> length);
+// A status line and headers, ready to send. `length` is the body's size; nullopt announces a chunked body,
+// or, for HTTP/1.0, one that ends with the connection.
+std::string http_response_head(const HttpResponse& response, const std::vector<HttpHeader>& common,
+                               int version, bool keep_alive, std::optional<size_t> length);
 
 // One chunk of a chunked body. `bytes` is not empty.
 std::string http_chunk(std::string_view bytes);

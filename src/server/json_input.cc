@@ -9,22 +9,26 @@
 namespace kvasir {
 namespace {
 
-// Depth and size from the brackets and commas alone, so that a hostile text is refused before it costs memory.
+// Depth and size from the brackets and commas alone, so that a hostile text is refused before it costs
+// memory.
 Status check_shape(std::string_view text) {
   size_t depth = 0, values = 1;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
       continue;
     }
     if (c == '"') in_string = true;
     if (c == ']' || c == '}') depth -= depth > 0;
     if (c == ',' || c == '[' || c == '{') ++values;
     if ((c == '[' || c == '{') && ++depth > kMaxJsonDepth) {
-      return invalid_argument(fmt::format("the JSON is nested deeper than {} levels at byte {}", kMaxJsonDepth, i));
+      return invalid_argument(
+          fmt::format("the JSON is nested deeper than {} levels at byte {}", kMaxJsonDepth, i));
     }
     if (values > kMaxJsonValues) {
       return invalid_argument(fmt::format("the JSON holds more than {} values", kMaxJsonValues));

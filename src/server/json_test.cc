@@ -24,14 +24,20 @@ TEST(ParseJson, ReadsWhatIsStrictJson) {
 }
 
 TEST(ParseJson, RefusesEverythingElse) {
-  for (const char* text : {"", "  ", "{", "[1,]", "{\"a\":1,}", "nul", "NaN", "Infinity", "-", "01", "'a'", "{a:1}", "[1] [2]",
-                           "\"\\ud800\"", "\"\\udc00x\"", "\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "// c\n1", "\"a\nb\""}) {
+  for (const char* text : {"",         "  ",           "{",
+                           "[1,]",     "{\"a\":1,}",   "nul",
+                           "NaN",      "Infinity",     "-",
+                           "01",       "'a'",          "{a:1}",
+                           "[1] [2]",  "\"\\ud800\"",  "\"\\udc00x\"",
+                           "\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"",
+                           "// c\n1",  "\"a\nb\""}) {
     EXPECT_NE(error_of(text), "") << text;
   }
 }
 
 TEST(ParseJson, NamesTheByte) {
-  EXPECT_NE(error_of("{\"a\": 1, \"b\": }").find("byte 14"), std::string::npos) << error_of("{\"a\": 1, \"b\": }");
+  EXPECT_NE(error_of("{\"a\": 1, \"b\": }").find("byte 14"), std::string::npos)
+      << error_of("{\"a\": 1, \"b\": }");
   EXPECT_NE(error_of("{\"a\": \"\xff\"}").find("byte 7"), std::string::npos);
 }
 
@@ -72,8 +78,15 @@ TEST(JsonWriter, NeverWritesBrokenUtf8) {
 
 TEST(JsonWriter, NumbersAreShortestAndFinite) {
   JsonWriter json;
-  json.begin_array().value(0.1).value(0.1f).value(std::nan("")).value(std::numeric_limits<double>::infinity());
-  json.value(std::numeric_limits<int64_t>::min()).value(std::numeric_limits<uint64_t>::max()).value(1e21).end_array();
+  json.begin_array()
+      .value(0.1)
+      .value(0.1f)
+      .value(std::nan(""))
+      .value(std::numeric_limits<double>::infinity());
+  json.value(std::numeric_limits<int64_t>::min())
+      .value(std::numeric_limits<uint64_t>::max())
+      .value(1e21)
+      .end_array();
   EXPECT_EQ(json.text(), "[0.1,0.1,null,null,-9223372036854775808,18446744073709551615,1e+21]");
 }
 

@@ -19,14 +19,21 @@ void append_number(std::string& out, T number) {
 
 // The escape of a character that may not stand in a JSON string as it is; "" when it may.
 std::string escape_of(char32_t code) {
-  if (code >= 0x20 && code != '"' && code != '\\' && code != 0x7F && code != 0x2028 && code != 0x2029) return "";
+  if (code >= 0x20 && code != '"' && code != '\\' && code != 0x7F && code != 0x2028 && code != 0x2029)
+    return "";
   switch (code) {
-    case '"': return "\\\"";
-    case '\\': return "\\\\";
-    case '\n': return "\\n";
-    case '\r': return "\\r";
-    case '\t': return "\\t";
-    default: return fmt::format("\\u{:04x}", static_cast<uint32_t>(code));
+    case '"':
+      return "\\\"";
+    case '\\':
+      return "\\\\";
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      return fmt::format("\\u{:04x}", static_cast<uint32_t>(code));
   }
 }
 
@@ -101,8 +108,10 @@ void JsonWriter::quote(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = decode_utf8(text, at);
     const std::string escape = c.valid() ? escape_of(c.code) : std::string(kReplacementUtf8);
-    if (escape.empty()) out_.append(text, at, c.length);
-    else out_ += escape;
+    if (escape.empty())
+      out_.append(text, at, c.length);
+    else
+      out_ += escape;
     at += c.length;
   }
   out_ += '"';

@@ -8,9 +8,9 @@
 
 namespace kvasir {
 
-// Writes one JSON text, append only. What it writes is always valid JSON in UTF-8: broken UTF-8 becomes U+FFFD, NaN and
-// infinities become null, and U+2028/2029 are escaped so that the text may stand inside a script. Numbers are the
-// shortest that read back the same, in any locale. Nesting is the caller's duty.
+// Writes one JSON text, append only. What it writes is always valid JSON in UTF-8: broken UTF-8 becomes
+// U+FFFD, NaN and infinities become null, and U+2028/2029 are escaped so that the text may stand inside a
+// script. Numbers are the shortest that read back the same, in any locale. Nesting is the caller's duty.
 class JsonWriter {
  public:
   JsonWriter& begin_object() { return open('{'); }
@@ -29,10 +29,11 @@ class JsonWriter {
     return raw(truth ? "true" : "false");
   }
   template <std::integral I>
-    requires(!std::same_as<I, bool>)
-  JsonWriter& value(I number) {
-    if constexpr (std::is_signed_v<I>) return integer(static_cast<int64_t>(number));
-    else return unsigned_integer(static_cast<uint64_t>(number));
+  requires(!std::same_as<I, bool>) JsonWriter& value(I number) {
+    if constexpr (std::is_signed_v<I>)
+      return integer(static_cast<int64_t>(number));
+    else
+      return unsigned_integer(static_cast<uint64_t>(number));
   }
   JsonWriter& null() { return raw("null"); }
   JsonWriter& raw(std::string_view json);  // one finished JSON value

@@ -11,7 +11,9 @@
 namespace kvasir {
 namespace {
 
-std::string id_name(TokenId id) { return fmt::format("token_id:{}", id); }
+std::string id_name(TokenId id) {
+  return fmt::format("token_id:{}", id);
+}
 
 bool valid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
@@ -25,7 +27,8 @@ bool valid_utf8(std::string_view text) {
 }  // namespace
 
 int64_t character_starts(std::string_view bytes) {
-  return std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+  return std::count_if(bytes.begin(), bytes.end(),
+                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
 }
 
 float json_logprob(float logprob) {
@@ -71,7 +74,8 @@ std::string LogprobJson::chat(std::span<const SampledToken> tokens) const {
   return json.take();
 }
 
-// Names of two tokens may be the same text; the less likely one is then written by its id, so that none is lost.
+// Names of two tokens may be the same text; the less likely one is then written by its id, so that none is
+// lost.
 void LogprobJson::legacy_top(JsonWriter& json, const SampledToken& token) const {
   std::set<std::string> used;
   const auto write = [&](TokenId id, float logprob) {
@@ -89,20 +93,24 @@ void LogprobJson::legacy_top(JsonWriter& json, const SampledToken& token) const 
   json.end_object();
 }
 
-std::string LogprobJson::legacy(std::span<const SampledToken> tokens, bool without_logprob_first, bool special,
-                                int64_t* offset) const {
+std::string LogprobJson::legacy(std::span<const SampledToken> tokens, bool without_logprob_first,
+                                bool special, int64_t* offset) const {
   JsonWriter json;
   json.begin_object().key("tokens").begin_array();
   for (const SampledToken& token : tokens) json.value(legacy_name(token.token));
   json.end_array().key("token_logprobs").begin_array();
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i == 0 && without_logprob_first) json.null();
-    else json.value(json_logprob(tokens[i].logprob));
+    if (i == 0 && without_logprob_first)
+      json.null();
+    else
+      json.value(json_logprob(tokens[i].logprob));
   }
   json.end_array().key("top_logprobs").begin_array();
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i == 0 && without_logprob_first) json.null();
-    else legacy_top(json, tokens[i]);
+    if (i == 0 && without_logprob_first)
+      json.null();
+    else
+      legacy_top(json, tokens[i]);
   }
   json.end_array().key("text_offset").begin_array();
   for (const SampledToken& token : tokens) {

@@ -84,8 +84,8 @@ Problem PromptBuilder::build(GenerationRequest* request, std::vector<Prompt>* pr
 Problem PromptBuilder::check_token_ids(const GenerationRequest& request) const {
   const Tokenizer& tokenizer = *model_.tokenizer;
   const auto unknown = [&](const char* field, TokenId id) {
-    return bad_field(field, fmt::format("'{}' names token {}; the vocabulary has {} tokens, numbered from 0", field, id,
-                                        tokenizer.vocab_size()));
+    return bad_field(field, fmt::format("'{}' names token {}; the vocabulary has {} tokens, numbered from 0",
+                                        field, id, tokenizer.vocab_size()));
   };
   for (const auto& [id, bias] : request.sampling.logit_bias) {
     if (!tokenizer.in_vocab(id)) return unknown("logit_bias", id);
@@ -106,8 +106,10 @@ void PromptBuilder::one_beginning(std::vector<TokenId>* tokens, bool wanted) con
   if (bos == kNoToken || !wanted) return;
   const auto first_other = std::find_if(tokens->begin(), tokens->end(), [&](TokenId t) { return t != bos; });
   const auto count = first_other - tokens->begin();
-  if (count == 0) tokens->insert(tokens->begin(), bos);
-  else tokens->erase(tokens->begin(), tokens->begin() + (count - 1));
+  if (count == 0)
+    tokens->insert(tokens->begin(), bos);
+  else
+    tokens->erase(tokens->begin(), tokens->begin() + (count - 1));
 }
 
 Problem PromptBuilder::render(const GenerationRequest& request, const std::string& tag,
@@ -121,12 +123,13 @@ Problem PromptBuilder::render(const GenerationRequest& request, const std::strin
   const auto token_text = [&](TokenId id) {
     return TemplateValue::trusted(id == kNoToken ? std::string() : std::string(tokenizer.token_text(id)));
   };
-  TemplateValue::Object context{{"messages", std::move(messages)},
-                                {"bos_token", token_text(tokenizer.bos())},
-                                {"eos_token", token_text(tokenizer.eos())},
-                                {"add_generation_prompt",
-                                 request.add_generation_prompt.value_or(!request.continue_final_message)}};
-  if (request.use_tools && !request.tools.empty()) context.emplace_back("tools", template_value(request.tools));
+  TemplateValue::Object context{
+      {"messages", std::move(messages)},
+      {"bos_token", token_text(tokenizer.bos())},
+      {"eos_token", token_text(tokenizer.eos())},
+      {"add_generation_prompt", request.add_generation_prompt.value_or(!request.continue_final_message)}};
+  if (request.use_tools && !request.tools.empty())
+    context.emplace_back("tools", template_value(request.tools));
   if (!request.documents.empty()) context.emplace_back("documents", template_value(request.documents));
   for (const auto& variable : request.template_variables) {
     context.emplace_back(std::string(variable.key()), template_value(variable.value()));
@@ -139,20 +142,23 @@ Problem PromptBuilder::render(const GenerationRequest& request, const std::strin
 
 Problem PromptBuilder::chat(const GenerationRequest& request, Prompt* prompt) const {
   if (model_.chat_template == nullptr) {
-    return bad_field("messages",
-                     "this model has no chat template: use /v1/completions, or start the server with --chat-template");
+    return bad_field(
+        "messages",
+        "this model has no chat template: use /v1/completions, or start the server with --chat-template");
   }
   const std::string tag = random_id("kvasir-continue-");
   std::vector<ChatTemplate::Part> parts;
   if (Problem problem = render(request, tag, &parts)) return problem;
   if (request.continue_final_message && !cut_at_tag(tag, &parts)) {
-    return bad_field("continue_final_message", "the template does not show the last message, so it cannot be continued");
+    return bad_field("continue_final_message",
+                     "the template does not show the last message, so it cannot be continued");
   }
   std::vector<Tokenizer::Part> views;
   for (const auto& part : parts) views.push_back({part.text, part.from_template});
   prompt->tokens = model_.tokenizer->encode_parts(views, false);
   one_beginning(&prompt->tokens, model_.tokenizer->add_bos());
-  if (prompt->tokens.empty()) return bad_field("messages", "the template makes an empty prompt of these messages");
+  if (prompt->tokens.empty())
+    return bad_field("messages", "the template makes an empty prompt of these messages");
   return std::nullopt;
 }
 
@@ -162,7 +168,8 @@ Problem PromptBuilder::read_prompt(const json::value& value, const std::string& 
   const Tokenizer& tokenizer = *model_.tokenizer;
   if (value.is_string()) {
     prompt->text = std::string(value.get_string());
-    prompt->tokens = tokenizer.encode(prompt->text, {.add_special = add_special, .parse_special = request.parse_special});
+    prompt->tokens =
+        tokenizer.encode(prompt->text, {.add_special = add_special, .parse_special = request.parse_special});
     one_beginning(&prompt->tokens, add_special && tokenizer.add_bos());
   } else if (value.is_array()) {
     for (size_t i = 0; i < value.get_array().size(); ++i) {
@@ -193,7 +200,8 @@ Problem PromptBuilder::completions(const GenerationRequest& request, std::vector
   if (!list) return read_prompt(value, "prompt", request, &prompts->emplace_back());
   const json::array& values = value.get_array();
   if (values.size() > kMaxPrompts) {
-    return bad_field("prompt", fmt::format("'prompt' holds {} prompts; at most {} are allowed", values.size(), kMaxPrompts));
+    return bad_field("prompt", fmt::format("'prompt' holds {} prompts; at most {} are allowed", values.size(),
+                                           kMaxPrompts));
   }
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string where = fmt::format("prompt[{}]", i);

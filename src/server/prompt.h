@@ -27,8 +27,9 @@ class PromptBuilder {
  public:
   explicit PromptBuilder(const ServedModel& model);
 
-  // The prompts of a checked request: one for a chat, up to 256 for text completions. Checks everything that depends
-  // on the model (token ids, the context window) and sets sampling.max_tokens. A template's own refusal is a 400.
+  // The prompts of a checked request: one for a chat, up to 256 for text completions. Checks everything that
+  // depends on the model (token ids, the context window) and sets sampling.max_tokens. A template's own
+  // refusal is a 400.
   Problem build(GenerationRequest* request, std::vector<Prompt>* prompts) const;
 
   // A conversation's tokens: the template's text with its control tokens, the users' words without, one
@@ -39,8 +40,8 @@ class PromptBuilder {
   Problem render(const GenerationRequest& request, const std::string& tag,
                  std::vector<ChatTemplate::Part>* parts) const;
   Problem completions(const GenerationRequest& request, std::vector<Prompt>* prompts) const;
-  Problem read_prompt(const boost::json::value& value, const std::string& where, const GenerationRequest& request,
-                      Prompt* prompt) const;
+  Problem read_prompt(const boost::json::value& value, const std::string& where,
+                      const GenerationRequest& request, Prompt* prompt) const;
   Problem check_token_ids(const GenerationRequest& request) const;
   Problem fit(GenerationRequest* request, const std::vector<Prompt>& prompts) const;
   void one_beginning(std::vector<TokenId>* tokens, bool wanted) const;

@@ -15,13 +15,20 @@ using Request = GenerationRequest;
 
 template <class T>
 void assign(T& to, const Value& value) {
-  if constexpr (std::is_same_v<T, bool>) to = value.get_bool();
-  else if constexpr (std::is_integral_v<T>) to = static_cast<T>(*json_integer(value));
-  else if constexpr (std::is_floating_point_v<T>) to = static_cast<T>(json_number(value));
-  else if constexpr (std::is_same_v<T, std::string>) to = std::string(value.get_string());
-  else if constexpr (std::is_same_v<T, json::array>) to = value.get_array();
-  else if constexpr (std::is_same_v<T, json::object>) to = value.get_object();
-  else if constexpr (std::is_same_v<T, json::value>) to = value;
+  if constexpr (std::is_same_v<T, bool>)
+    to = value.get_bool();
+  else if constexpr (std::is_integral_v<T>)
+    to = static_cast<T>(*json_integer(value));
+  else if constexpr (std::is_floating_point_v<T>)
+    to = static_cast<T>(json_number(value));
+  else if constexpr (std::is_same_v<T, std::string>)
+    to = std::string(value.get_string());
+  else if constexpr (std::is_same_v<T, json::array>)
+    to = value.get_array();
+  else if constexpr (std::is_same_v<T, json::object>)
+    to = value.get_object();
+  else if constexpr (std::is_same_v<T, json::value>)
+    to = value;
   else if constexpr (std::is_same_v<T, std::vector<TokenId>>) {
     for (const Value& v : value.get_array()) {
       to.push_back(static_cast<TokenId>(std::clamp<int64_t>(*json_integer(v), kNoToken, INT32_MAX)));
@@ -49,8 +56,8 @@ Problem read_stop(const Value& value, std::string_view name, Request& request) {
   const auto add = [&](const Value& v) -> Problem {
     const std::string text(v.get_string());
     if (text.size() > kMaxStopBytes) {
-      return bad_field(std::string(name), fmt::format("a string of '{}' has {} bytes; at most {} are allowed", name,
-                                                      text.size(), kMaxStopBytes));
+      return bad_field(std::string(name), fmt::format("a string of '{}' has {} bytes; at most {} are allowed",
+                                                      name, text.size(), kMaxStopBytes));
     }
     if (!text.empty()) request.stop.push_back(text);
     return std::nullopt;
@@ -65,18 +72,20 @@ Problem read_stop(const Value& value, std::string_view name, Request& request) {
 Problem read_logit_bias(const Value& value, std::string_view name, Request& request) {
   const json::object& biases = value.get_object();
   if (biases.size() > kMaxBiases) {
-    return bad_field(std::string(name), fmt::format("'{}' has {} entries; at most {} are allowed", name, biases.size(),
-                                                    kMaxBiases));
+    return bad_field(std::string(name), fmt::format("'{}' has {} entries; at most {} are allowed", name,
+                                                    biases.size(), kMaxBiases));
   }
   for (const auto& entry : biases) {
     const std::string key(entry.key());
     const bool digits = !key.empty() && key.size() <= 9 &&
                         std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (!digits) return bad_field(std::string(name), fmt::format("'{}': the key '{}' is no token id", name, key));
+    if (!digits)
+      return bad_field(std::string(name), fmt::format("'{}': the key '{}' is no token id", name, key));
     const Value& bias = entry.value();
     if (!bias.is_number() || !(std::abs(json_number(bias)) <= 100.0)) {
-      return bad_field(std::string(name), fmt::format("'{}': the bias of token {} must be a number from -100 to 100",
-                                                      name, key));
+      return bad_field(
+          std::string(name),
+          fmt::format("'{}': the bias of token {} must be a number from -100 to 100", name, key));
     }
     request.sampling.logit_bias.emplace_back(std::stoi(key), static_cast<float>(json_number(bias)));
   }
@@ -137,16 +146,29 @@ Problem read_tools(const Value& value, std::string_view name, Request& request) 
 }
 
 // What a template is given by us, or what would change how it is used rather than what it says.
-constexpr std::string_view kReservedVariables[] = {
-    "messages",    "tools",          "add_generation_prompt", "continue_final_message", "chat_template",
-    "tokenize",    "return_tensors", "return_dict",           "conversation",           "documents",
-    "padding",     "truncation",     "max_length",            "bos_token",              "eos_token",
-    "pad_token",   "unk_token"};
+constexpr std::string_view kReservedVariables[] = {"messages",
+                                                   "tools",
+                                                   "add_generation_prompt",
+                                                   "continue_final_message",
+                                                   "chat_template",
+                                                   "tokenize",
+                                                   "return_tensors",
+                                                   "return_dict",
+                                                   "conversation",
+                                                   "documents",
+                                                   "padding",
+                                                   "truncation",
+                                                   "max_length",
+                                                   "bos_token",
+                                                   "eos_token",
+                                                   "pad_token",
+                                                   "unk_token"};
 
 Problem read_template_variables(const Value& value, std::string_view name, Request& request) {
   for (const auto& entry : value.get_object()) {
     const std::string key(entry.key());
-    if (std::find(std::begin(kReservedVariables), std::end(kReservedVariables), key) != std::end(kReservedVariables)) {
+    if (std::find(std::begin(kReservedVariables), std::end(kReservedVariables), key) !=
+        std::end(kReservedVariables)) {
       return bad_field(fmt::format("{}.{}", name, key), fmt::format("'{}' may not set '{}'", name, key));
     }
   }
@@ -170,24 +192,29 @@ using T = FieldType;
 const RequestField kFields[] = {
     // What to answer.
     {"model", "", kBoth, T::kString, 0, 4096, false, "the model served",
-     "Name, file name or path of the model. Where the server was started with --served-model-name, any other name is a "
-     "404; else every name means the one model there is.", kUsed, set<&Request::model>},
+     "Name, file name or path of the model. Where the server was started with --served-model-name, any other "
+     "name is a "
+     "404; else every name means the one model there is.",
+     kUsed, set<&Request::model>},
     {"messages", "", kChat, T::kArray, 1, 4096, false, "400",
-     "The conversation. Roles: system, developer, user, assistant, tool, function. Content: a string, null, or text "
+     "The conversation. Roles: system, developer, user, assistant, tool, function. Content: a string, null, "
+     "or text "
      "parts.",
      kUsed, set<&Request::messages>},
     {"prompt", "", kText, T::kAny, -kInf, kInf, false, "400",
      "A string, a list of strings, a list of token ids, or a list of such lists (at most 256 prompts).",
      kUsed, set<&Request::prompt>},
     {"tools", "", kChat, T::kArray, 0, 512, false, "none",
-     "Functions that the template tells the model about; `<tool_call>` blocks in the answer become `tool_calls`.",
+     "Functions that the template tells the model about; `<tool_call>` blocks in the answer become "
+     "`tool_calls`.",
      kUsed, read_tools},
-    {"tool_choice", "", kChat, T::kAny, -kInf, kInf, false, "`auto`", "`auto`, or `none` to leave the tools out.",
-     kUsed, read_tool_choice},
+    {"tool_choice", "", kChat, T::kAny, -kInf, kInf, false, "`auto`",
+     "`auto`, or `none` to leave the tools out.", kUsed, read_tool_choice},
     {"parallel_tool_calls", "", kChat, T::kBoolean, -kInf, kInf, false, "true",
      "false keeps the first call of an answer only.", kUsed, set<&Request::parallel_tool_calls>},
     {"add_generation_prompt", "", kChat, T::kBoolean, -kInf, kInf, false, "true",
-     "Whether the template opens the assistant's turn. With a last message from the assistant, that turn is closed "
+     "Whether the template opens the assistant's turn. With a last message from the assistant, that turn is "
+     "closed "
      "and a new one opened, unless continue_final_message is set.",
      kUsed, set<&Request::add_generation_prompt>},
     {"continue_final_message", "", kChat, T::kBoolean, -kInf, kInf, false, "false",
@@ -202,19 +229,22 @@ const RequestField kFields[] = {
      "Whether the beginning-of-text token is put in front, where the model asks for it.", kUsed,
      set<&Request::add_special_tokens>},
     {"parse_special", "", kText, T::kBoolean, -kInf, kInf, false, "true",
-     "Whether control tokens written out in a prompt string count as such. In chats they never do: there only the "
+     "Whether control tokens written out in a prompt string count as such. In chats they never do: there "
+     "only the "
      "template writes control tokens.",
      kUsed, set<&Request::parse_special>},
     {"echo", "", kText, T::kBoolean, -kInf, kInf, false, "false",
-     "Puts the prompt in front of the answer; with logprobs, those of the prompt too.", kUsed, set<&Request::echo>},
+     "Puts the prompt in front of the answer; with logprobs, those of the prompt too.", kUsed,
+     set<&Request::echo>},
 
     // How much.
     {"max_completion_tokens", "max_tokens n_predict", kBoth, T::kInteger, 0, kInt32, false,
      "chat: the rest of the context; completions: 16",
-     "Most tokens of the answer. Together with the prompt they must fit the context; nothing is ever cut silently.",
+     "Most tokens of the answer. Together with the prompt they must fit the context; nothing is ever cut "
+     "silently.",
      kUsed, set<&Request::max_tokens>},
-    {"min_tokens", "", kBoth, T::kInteger, 0, kInt32, false, "0", "No end of text and no stop token before.", kUsed,
-     set<&SamplingParams::min_tokens>},
+    {"min_tokens", "", kBoth, T::kInteger, 0, kInt32, false, "0", "No end of text and no stop token before.",
+     kUsed, set<&SamplingParams::min_tokens>},
     {"n", "", kBoth, T::kInteger, 1, 16, false, "1",
      "Answers per prompt. Choice i draws from (seed, i); choice 0 equals the answer of n = 1.", kUsed,
      set<&Request::n>},
@@ -225,47 +255,47 @@ const RequestField kFields[] = {
      set<&SamplingParams::stop_token_ids>},
     {"include_stop_str_in_output", "", kBoth, T::kBoolean, -kInf, kInf, false, "false",
      "Keeps the stop string at the end of the text.", kUsed, set<&Request::include_stop>},
-    {"ignore_eos", "", kBoth, T::kBoolean, -kInf, kInf, false, "false", "Goes on after the end-of-text token.", kUsed,
-     set<&SamplingParams::ignore_eos>},
+    {"ignore_eos", "", kBoth, T::kBoolean, -kInf, kInf, false, "false",
+     "Goes on after the end-of-text token.", kUsed, set<&SamplingParams::ignore_eos>},
     {"skip_special_tokens", "", kBoth, T::kBoolean, -kInf, kInf, false, "true",
      "false keeps control tokens in the text.", kUsed, set<&Request::skip_special_tokens>},
 
     // Which tokens.
     {"temperature", "", kBoth, T::kNumber, 0, 5, false, "1", "0 always takes the likeliest token.", kUsed,
      set<&SamplingParams::temperature>},
-    {"top_p", "", kBoth, T::kNumber, 0, 1, true, "1", "Keeps the likeliest tokens that make up this share.", kUsed,
-     set<&SamplingParams::top_p>},
-    {"top_k", "", kBoth, T::kInteger, -1, kInt32, false, "0", "Keeps so many of the likeliest tokens; 0 or -1: all.",
-     kUsed, set<&SamplingParams::top_k>},
-    {"min_p", "", kBoth, T::kNumber, 0, 1, false, "0", "Drops tokens below this share of the likeliest one's.", kUsed,
-     set<&SamplingParams::min_p>},
+    {"top_p", "", kBoth, T::kNumber, 0, 1, true, "1", "Keeps the likeliest tokens that make up this share.",
+     kUsed, set<&SamplingParams::top_p>},
+    {"top_k", "", kBoth, T::kInteger, -1, kInt32, false, "0",
+     "Keeps so many of the likeliest tokens; 0 or -1: all.", kUsed, set<&SamplingParams::top_k>},
+    {"min_p", "", kBoth, T::kNumber, 0, 1, false, "0",
+     "Drops tokens below this share of the likeliest one's.", kUsed, set<&SamplingParams::min_p>},
     {"repetition_penalty", "repeat_penalty", kBoth, T::kNumber, 0, 10, true, "1",
      "Divides the odds of tokens seen in prompt or answer.", kUsed, set<&SamplingParams::repetition_penalty>},
-    {"presence_penalty", "", kBoth, T::kNumber, -2, 2, false, "0", "Subtracted once for tokens in the answer.", kUsed,
-     set<&SamplingParams::presence_penalty>},
+    {"presence_penalty", "", kBoth, T::kNumber, -2, 2, false, "0",
+     "Subtracted once for tokens in the answer.", kUsed, set<&SamplingParams::presence_penalty>},
     {"frequency_penalty", "", kBoth, T::kNumber, -2, 2, false, "0",
      "Subtracted per occurrence of a token in the answer.", kUsed, set<&SamplingParams::frequency_penalty>},
     {"logit_bias", "", kBoth, T::kObject, -kInf, kInf, false, "none",
      "Token id to a bias from -100 to 100; at most 1024.", kUsed, read_logit_bias},
-    {"allowed_token_ids", "", kBoth, T::kIntegers, 1, kInt32, false, "all", "Only these tokens may be chosen.", kUsed,
-     set<&SamplingParams::allowed_tokens>},
+    {"allowed_token_ids", "", kBoth, T::kIntegers, 1, kInt32, false, "all",
+     "Only these tokens may be chosen.", kUsed, set<&SamplingParams::allowed_tokens>},
     {"seed", "", kBoth, T::kInteger, -kInf, kInf, false, "a fresh one, returned in the answer",
      "Same request and seed: same answer, whatever else runs.", kUsed, set<&Request::seed>},
 
     // The answer's form.
-    {"stream", "", kBoth, T::kBoolean, -kInf, kInf, false, "false", "Server-sent events, ended by `data: [DONE]`.",
-     kUsed, set<&Request::stream>},
+    {"stream", "", kBoth, T::kBoolean, -kInf, kInf, false, "false",
+     "Server-sent events, ended by `data: [DONE]`.", kUsed, set<&Request::stream>},
     {"stream_options", "", kBoth, T::kObject, -kInf, kInf, false, "none",
-     "`include_usage`: a last event with the usage; `continuous_usage_stats`: running usage in every event.", kUsed,
-     read_stream_options},
+     "`include_usage`: a last event with the usage; `continuous_usage_stats`: running usage in every event.",
+     kUsed, read_stream_options},
     {"logprobs", "", kChat, T::kBoolean, -kInf, kInf, false, "false",
      "Log-probabilities of the chosen tokens, of the model's own distribution.", kUsed,
      set<&Request::chat_logprobs>},
     {"top_logprobs", "", kChat, T::kInteger, 0, 20, false, "0", "So many alternatives per token.", kUsed,
      set<&Request::top_logprobs>},
     {"logprobs", "", kText, T::kInteger, 0, 20, false, "none",
-     "Log-probabilities of the chosen tokens and so many alternatives; the chosen one is always among them.", kUsed,
-     set<&Request::logprobs>},
+     "Log-probabilities of the chosen tokens and so many alternatives; the chosen one is always among them.",
+     kUsed, set<&Request::logprobs>},
     {"prompt_logprobs", "", kBoth, T::kInteger, -1, 20, false, "none",
      "Log-probabilities of the prompt's tokens and so many alternatives, as vLLM gives them.", kUsed,
      set<&Request::prompt_logprobs>},
@@ -275,48 +305,59 @@ const RequestField kFields[] = {
      "Tokens in logprobs are written `token_id:N`.", kUsed, set<&Request::tokens_as_ids>},
     {"timings_per_token", "timings", kBoth, T::kBoolean, -kInf, kInf, false, "false",
      "Adds `timings` to the end of the answer, as llama.cpp's server does.", kUsed, set<&Request::timings>},
-    {"response_format", "", kBoth, T::kObject, -kInf, kInf, false, "text", "Only `{\"type\": \"text\"}`.", kUsed,
-     read_response_format},
+    {"response_format", "", kBoth, T::kObject, -kInf, kInf, false, "text", "Only `{\"type\": \"text\"}`.",
+     kUsed, read_response_format},
     {"cache_salt", "", kBoth, T::kString, 1, 1024, false, "none",
      "Requests share cached prefixes only with requests of the same salt.", kUsed, set<&Request::cache_salt>},
     {"request_id", "", kBoth, T::kString, 0, 128, false, "X-Request-Id", "A name for the logs.", kUsed,
      set<&Request::request_id>},
-    {"use_beam_search", "", kBoth, T::kBoolean, -kInf, kInf, false, "false", "Only false.", kUsed, read_greedy_only},
+    {"use_beam_search", "", kBoth, T::kBoolean, -kInf, kInf, false, "false", "Only false.", kUsed,
+     read_greedy_only},
 
     // Not built: refused rather than ignored, because the answer would not be what was asked for.
-    {"suffix", "", kText, T::kString, -kInf, kInf, false, "", "write the model's fill-in-the-middle tokens into the prompt",
-     kRefused, nullptr},
-    {"chat_template", "", kChat, T::kString, -kInf, kInf, false, "", "a request may not bring its own template", kRefused,
-     nullptr},
+    {"suffix", "", kText, T::kString, -kInf, kInf, false, "",
+     "write the model's fill-in-the-middle tokens into the prompt", kRefused, nullptr},
+    {"chat_template", "", kChat, T::kString, -kInf, kInf, false, "",
+     "a request may not bring its own template", kRefused, nullptr},
     {"echo", "", kChat, T::kBoolean, -kInf, kInf, false, "", "use /v1/completions", kRefused, nullptr},
     {"bad_words", "", kBoth, T::kStrings, -kInf, kInf, false, "", "use logit_bias", kRefused, nullptr},
-    {"truncate_prompt_tokens", "", kBoth, T::kInteger, -kInf, kInf, false, "", "prompts are never cut", kRefused, nullptr},
-    {"structured_outputs", "guided_json guided_regex guided_choice guided_grammar grammar json_schema", kBoth, T::kAny,
-     -kInf, kInf, false, "", "constrained decoding is not built", kRefused, nullptr},
+    {"truncate_prompt_tokens", "", kBoth, T::kInteger, -kInf, kInf, false, "", "prompts are never cut",
+     kRefused, nullptr},
+    {"structured_outputs", "guided_json guided_regex guided_choice guided_grammar grammar json_schema", kBoth,
+     T::kAny, -kInf, kInf, false, "", "constrained decoding is not built", kRefused, nullptr},
     {"functions", "function_call", kChat, T::kAny, -kInf, kInf, false, "", "use tools", kRefused, nullptr},
-    {"modalities", "audio", kChat, T::kAny, -kInf, kInf, false, "", "the model answers in text only", kNoEffect, nullptr},
-    {"mirostat", "mirostat_mode", kBoth, T::kInteger, -kInf, kInf, false, "", "that sampler is not built", kRefused, nullptr},
-    {"dry_multiplier", "", kBoth, T::kNumber, -kInf, kInf, false, "", "that sampler is not built", kRefused, nullptr},
-    {"xtc_probability", "", kBoth, T::kNumber, -kInf, kInf, false, "", "that sampler is not built", kRefused, nullptr},
+    {"modalities", "audio", kChat, T::kAny, -kInf, kInf, false, "", "the model answers in text only",
+     kNoEffect, nullptr},
+    {"mirostat", "mirostat_mode", kBoth, T::kInteger, -kInf, kInf, false, "", "that sampler is not built",
+     kRefused, nullptr},
+    {"dry_multiplier", "", kBoth, T::kNumber, -kInf, kInf, false, "", "that sampler is not built", kRefused,
+     nullptr},
+    {"xtc_probability", "", kBoth, T::kNumber, -kInf, kInf, false, "", "that sampler is not built", kRefused,
+     nullptr},
     {"typical_p", "", kBoth, T::kNumber, 1, 1, false, "", "that sampler is not built", kRefused, nullptr},
 
     // Accepted for the sake of clients that send them.
-    {"user", "safety_identifier prompt_cache_key metadata store service_tier verbosity prediction", kBoth, T::kAny, -kInf,
-     kInf, false, "", "Bookkeeping of OpenAI's own service.", kNoEffect, nullptr},
+    {"user", "safety_identifier prompt_cache_key metadata store service_tier verbosity prediction", kBoth,
+     T::kAny, -kInf, kInf, false, "", "Bookkeeping of OpenAI's own service.", kNoEffect, nullptr},
     {"priority", "session_id kv_transfer_params stream_interval", kBoth, T::kAny, -kInf, kInf, false, "",
      "vLLM's scheduling hints.", kNoEffect, nullptr},
-    {"reasoning_effort", "include_reasoning thinking_token_budget reasoning_format", kBoth, T::kAny, -kInf, kInf, false,
-     "", "For models with a separate reasoning channel.", kNoEffect, nullptr},
-    {"length_penalty", "early_stopping spaces_between_special_tokens truncation_side", kBoth, T::kAny, -kInf, kInf, false,
-     "", "Of use only with beam search or slow tokenizers.", kNoEffect, nullptr},
-    {"cache_prompt", "id_slot n_keep n_discard min_keep repeat_last_n samplers mirostat_tau mirostat_eta dry_base "
-     "dry_allowed_length dry_penalty_last_n dry_sequence_breakers xtc_threshold dynatemp_range dynatemp_exponent "
-     "return_progress response_fields parse_tool_calls t_max_predict_ms sse_ping_interval n_probs", kBoth, T::kAny, -kInf,
-     kInf, false, "", "llama.cpp's knobs without a counterpart here.", kNoEffect, nullptr},
+    {"reasoning_effort", "include_reasoning thinking_token_budget reasoning_format", kBoth, T::kAny, -kInf,
+     kInf, false, "", "For models with a separate reasoning channel.", kNoEffect, nullptr},
+    {"length_penalty", "early_stopping spaces_between_special_tokens truncation_side", kBoth, T::kAny, -kInf,
+     kInf, false, "", "Of use only with beam search or slow tokenizers.", kNoEffect, nullptr},
+    {"cache_prompt",
+     "id_slot n_keep n_discard min_keep repeat_last_n samplers mirostat_tau mirostat_eta dry_base "
+     "dry_allowed_length dry_penalty_last_n dry_sequence_breakers xtc_threshold dynatemp_range "
+     "dynatemp_exponent "
+     "return_progress response_fields parse_tool_calls t_max_predict_ms sse_ping_interval n_probs",
+     kBoth, T::kAny, -kInf, kInf, false, "", "llama.cpp's knobs without a counterpart here.", kNoEffect,
+     nullptr},
 };
 
 }  // namespace
 
-std::span<const RequestField> request_fields() { return kFields; }
+std::span<const RequestField> request_fields() {
+  return kFields;
+}
 
 }  // namespace kvasir

@@ -28,15 +28,24 @@ namespace {
 
 std::string_view type_words(FieldType type) {
   switch (type) {
-    case FieldType::kBoolean: return "a boolean";
-    case FieldType::kInteger: return "an integer";
-    case FieldType::kNumber: return "a number";
-    case FieldType::kString: return "a string";
-    case FieldType::kStrings: return "a string or a list of strings";
-    case FieldType::kIntegers: return "a list of token ids";
-    case FieldType::kArray: return "an array";
-    case FieldType::kObject: return "an object";
-    case FieldType::kAny: break;
+    case FieldType::kBoolean:
+      return "a boolean";
+    case FieldType::kInteger:
+      return "an integer";
+    case FieldType::kNumber:
+      return "a number";
+    case FieldType::kString:
+      return "a string";
+    case FieldType::kStrings:
+      return "a string or a list of strings";
+    case FieldType::kIntegers:
+      return "a list of token ids";
+    case FieldType::kArray:
+      return "an array";
+    case FieldType::kObject:
+      return "an object";
+    case FieldType::kAny:
+      break;
   }
   return "a value";
 }
@@ -60,15 +69,24 @@ bool all_integers(const json::value& value) {
 
 bool has_type(const json::value& value, FieldType type) {
   switch (type) {
-    case FieldType::kBoolean: return value.is_bool();
-    case FieldType::kInteger: return json_integer(value).has_value();
-    case FieldType::kNumber: return value.is_number() && std::isfinite(json_number(value));
-    case FieldType::kString: return value.is_string();
-    case FieldType::kStrings: return all_strings(value);
-    case FieldType::kIntegers: return all_integers(value);
-    case FieldType::kArray: return value.is_array();
-    case FieldType::kObject: return value.is_object();
-    case FieldType::kAny: break;
+    case FieldType::kBoolean:
+      return value.is_bool();
+    case FieldType::kInteger:
+      return json_integer(value).has_value();
+    case FieldType::kNumber:
+      return value.is_number() && std::isfinite(json_number(value));
+    case FieldType::kString:
+      return value.is_string();
+    case FieldType::kStrings:
+      return all_strings(value);
+    case FieldType::kIntegers:
+      return all_integers(value);
+    case FieldType::kArray:
+      return value.is_array();
+    case FieldType::kObject:
+      return value.is_object();
+    case FieldType::kAny:
+      break;
   }
   return true;
 }
@@ -76,23 +94,32 @@ bool has_type(const json::value& value, FieldType type) {
 // What the range is about: the number itself, or how long or many it is.
 double measure(const json::value& value, FieldType type) {
   switch (type) {
-    case FieldType::kInteger: return static_cast<double>(*json_integer(value));
-    case FieldType::kNumber: return json_number(value);
-    case FieldType::kString: return static_cast<double>(value.get_string().size());
-    case FieldType::kStrings: return value.is_string() ? 1.0 : static_cast<double>(value.get_array().size());
+    case FieldType::kInteger:
+      return static_cast<double>(*json_integer(value));
+    case FieldType::kNumber:
+      return json_number(value);
+    case FieldType::kString:
+      return static_cast<double>(value.get_string().size());
+    case FieldType::kStrings:
+      return value.is_string() ? 1.0 : static_cast<double>(value.get_array().size());
     case FieldType::kIntegers:
-    case FieldType::kArray: return static_cast<double>(value.get_array().size());
-    default: return 0.0;
+    case FieldType::kArray:
+      return static_cast<double>(value.get_array().size());
+    default:
+      return 0.0;
   }
 }
 
 std::string_view measured_thing(FieldType type) {
   switch (type) {
-    case FieldType::kString: return "its length in bytes";
+    case FieldType::kString:
+      return "its length in bytes";
     case FieldType::kStrings:
     case FieldType::kIntegers:
-    case FieldType::kArray: return "the number of its elements";
-    default: return "it";
+    case FieldType::kArray:
+      return "the number of its elements";
+    default:
+      return "it";
   }
 }
 
@@ -152,10 +179,12 @@ bool any_spelling(const RequestField& field, F f) {
 Problem check_combinations(const GenerationRequest& r) {
   if (r.chat && r.messages.empty()) return bad_field("messages", "'messages' must hold at least one message");
   if (!r.chat && r.prompt.is_null()) return bad_field("prompt", "'prompt' is missing");
-  if (r.max_tokens == 0 && !r.echo) return bad_field("max_tokens", "'max_tokens' may be 0 only together with 'echo'");
+  if (r.max_tokens == 0 && !r.echo)
+    return bad_field("max_tokens", "'max_tokens' may be 0 only together with 'echo'");
   if (r.max_tokens && r.sampling.min_tokens > *r.max_tokens) {
-    return bad_field("min_tokens", fmt::format("'min_tokens' ({}) is larger than the maximum number of tokens ({})",
-                                               r.sampling.min_tokens, *r.max_tokens));
+    return bad_field("min_tokens",
+                     fmt::format("'min_tokens' ({}) is larger than the maximum number of tokens ({})",
+                                 r.sampling.min_tokens, *r.max_tokens));
   }
   if (r.chat && r.top_logprobs > 0 && !r.chat_logprobs) {
     return bad_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
@@ -172,16 +201,20 @@ Problem check_combinations(const GenerationRequest& r) {
 
 std::string effect_words(const RequestField& field) {
   switch (field.effect) {
-    case FieldEffect::kNoEffect: return "accepted, no effect";
-    case FieldEffect::kRefused: return "refused";
-    case FieldEffect::kUsed: break;
+    case FieldEffect::kNoEffect:
+      return "accepted, no effect";
+    case FieldEffect::kRefused:
+      return "refused";
+    case FieldEffect::kUsed:
+      break;
   }
   return std::string(field.absent);
 }
 
 }  // namespace
 
-Problem read_request(const json::value& body, uint8_t endpoint, GenerationRequest* request, uint32_t* unknown) {
+Problem read_request(const json::value& body, uint8_t endpoint, GenerationRequest* request,
+                     uint32_t* unknown) {
   if (!body.is_object()) return bad_field("", "the request body must be a JSON object");
   const json::object& object = body.get_object();
   request->chat = endpoint == kChatField;
@@ -218,7 +251,8 @@ std::string api_fields_markdown() {
     std::string type(type_words(field.type));
     const std::string range = field.effect == FieldEffect::kUsed ? range_words(field) : "";
     const std::string_view thing = measured_thing(field.type);
-    if (!range.empty()) type += thing == "it" ? fmt::format(", {}", range) : fmt::format(", {} {}", thing, range);
+    if (!range.empty())
+      type += thing == "it" ? fmt::format(", {}", range) : fmt::format(", {} {}", thing, range);
     out += fmt::format("| {} | {} | {} | {} |\n", name, type, effect_words(field), field.doc);
   }
   return out;

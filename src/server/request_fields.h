@@ -36,7 +36,8 @@ inline constexpr uint8_t kBothEndpoints = kChatField | kCompletionField;
 
 // One field of a request: everything that parsing, validation and the API page (docs/api.md) know about it.
 struct RequestField {
-  using Read = Problem (*)(const boost::json::value& value, std::string_view name, GenerationRequest& request);
+  using Read = Problem (*)(const boost::json::value& value, std::string_view name,
+                           GenerationRequest& request);
 
   std::string_view name;
   std::string_view aliases;  // other spellings, separated by spaces; of several present the first one counts
@@ -44,7 +45,7 @@ struct RequestField {
   FieldType type = FieldType::kAny;
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool above_min = false;  // min itself is out of range
+  bool above_min = false;   // min itself is out of range
   std::string_view absent;  // what absence means, in words
   std::string_view doc;
   FieldEffect effect = FieldEffect::kUsed;
@@ -54,9 +55,10 @@ struct RequestField {
 // Every field we know, in the order of the API page.
 std::span<const RequestField> request_fields();
 
-// Reads a request body of an endpoint (kChatField or kCompletionField). A null is as good as an absent field; unknown
-// fields are skipped and counted in *unknown.
-Problem read_request(const boost::json::value& body, uint8_t endpoint, GenerationRequest* request, uint32_t* unknown);
+// Reads a request body of an endpoint (kChatField or kCompletionField). A null is as good as an absent field;
+// unknown fields are skipped and counted in *unknown.
+Problem read_request(const boost::json::value& body, uint8_t endpoint, GenerationRequest* request,
+                     uint32_t* unknown);
 
 // The API page, in Markdown (tools/make_api_docs.cc writes it).
 std::string api_fields_markdown();

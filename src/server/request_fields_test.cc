@@ -20,7 +20,8 @@ struct Read {
 };
 
 Read read(const std::string& members, uint8_t endpoint = kChatField) {
-  const std::string base = endpoint == kChatField ? R"("messages":[{"role":"user","content":"hi"}])" : R"("prompt":"hi")";
+  const std::string base =
+      endpoint == kChatField ? R"("messages":[{"role":"user","content":"hi"}])" : R"("prompt":"hi")";
   Read result;
   const auto body = parse_json("{" + base + (members.empty() ? "" : "," + members) + "}");
   EXPECT_TRUE(body.ok()) << body.message();
@@ -101,15 +102,15 @@ TEST(RequestFields, WrongTypesNameTheField) {
 
 TEST(RequestFields, RangesAreKept) {
   for (const char* bad :
-       {"\"temperature\":-0.1", "\"temperature\":1e400", "\"top_p\":0", "\"top_p\":1.1", "\"top_k\":-2", "\"min_p\":2",
-        "\"n\":0", "\"n\":17", "\"n\":1000000000", "\"max_tokens\":-1", "\"seed\":1180591620717411303424",
-        "\"presence_penalty\":3", "\"frequency_penalty\":-2.5", "\"top_logprobs\":21", "\"repetition_penalty\":0",
-        "\"cache_salt\":\"\"", "\"prompt_logprobs\":21"}) {
+       {"\"temperature\":-0.1", "\"temperature\":1e400", "\"top_p\":0", "\"top_p\":1.1", "\"top_k\":-2",
+        "\"min_p\":2", "\"n\":0", "\"n\":17", "\"n\":1000000000", "\"max_tokens\":-1",
+        "\"seed\":1180591620717411303424", "\"presence_penalty\":3", "\"frequency_penalty\":-2.5",
+        "\"top_logprobs\":21", "\"repetition_penalty\":0", "\"cache_salt\":\"\"", "\"prompt_logprobs\":21"}) {
     const std::string text(bad);
     EXPECT_EQ(param_of(text), text.substr(1, text.find('"', 1) - 1)) << bad;
   }
-  for (const char* good : {"\"temperature\":0", "\"top_p\":1", "\"top_k\":-1", "\"n\":16", "\"seed\":9007199254740993",
-                           "\"top_k\":5.0", "\"max_tokens\":1"}) {
+  for (const char* good : {"\"temperature\":0", "\"top_p\":1", "\"top_k\":-1", "\"n\":16",
+                           "\"seed\":9007199254740993", "\"top_k\":5.0", "\"max_tokens\":1"}) {
     EXPECT_EQ(param_of(good), "accepted") << good;
   }
   EXPECT_EQ(param_of("\"logprobs\":21", kCompletionField), "logprobs");
@@ -125,8 +126,8 @@ TEST(RequestFields, ErrorsUseTheSpellingOfTheRequest) {
 }
 
 TEST(RequestFields, BadBiasesAreNamed) {
-  for (const char* bad : {R"({"x":1})", R"({"-1":1})", R"({"1.5":1})", R"({"":1})", R"({"99999999999":1})", R"({"1":"a"})",
-                          R"({"1":101})", R"({"1":1e999})"}) {
+  for (const char* bad : {R"({"x":1})", R"({"-1":1})", R"({"1.5":1})", R"({"":1})", R"({"99999999999":1})",
+                          R"({"1":"a"})", R"({"1":101})", R"({"1":1e999})"}) {
     EXPECT_EQ(param_of("\"logit_bias\":" + std::string(bad)), "logit_bias") << bad;
   }
   std::string many = "\"logit_bias\":{\"0\":1";
@@ -151,16 +152,17 @@ TEST(RequestFields, UnknownFieldsAreCountedNotRefused) {
 TEST(RequestFields, WhatIsNotBuiltIsRefusedUnlessNeutral) {
   for (const char* bad :
        {"\"response_format\":{\"type\":\"json_object\"}", "\"response_format\":{\"type\":\"json_schema\"}",
-        "\"guided_json\":{\"a\":1}", "\"grammar\":\"root ::= x\"", "\"chat_template\":\"{{ x }}\"", "\"mirostat\":2",
-        "\"typical_p\":0.5", "\"tool_choice\":\"required\"", "\"use_beam_search\":true", "\"bad_words\":[\"a\"]"}) {
+        "\"guided_json\":{\"a\":1}", "\"grammar\":\"root ::= x\"", "\"chat_template\":\"{{ x }}\"",
+        "\"mirostat\":2", "\"typical_p\":0.5", "\"tool_choice\":\"required\"", "\"use_beam_search\":true",
+        "\"bad_words\":[\"a\"]"}) {
     const Read r = read(bad);
     ASSERT_TRUE(r.problem) << bad;
     EXPECT_EQ(r.problem->status, 400);
     EXPECT_EQ(r.problem->code, "unsupported_parameter");
     EXPECT_NE(std::string(bad).find(r.problem->param), std::string::npos);
   }
-  for (const char* good : {"\"grammar\":\"\"", "\"mirostat\":0", "\"typical_p\":1.0", "\"bad_words\":[]", "\"guided_json\":{}",
-                           "\"use_beam_search\":false", "\"tool_choice\":\"auto\""}) {
+  for (const char* good : {"\"grammar\":\"\"", "\"mirostat\":0", "\"typical_p\":1.0", "\"bad_words\":[]",
+                           "\"guided_json\":{}", "\"use_beam_search\":false", "\"tool_choice\":\"auto\""}) {
     EXPECT_EQ(param_of(good), "accepted") << good;
   }
   EXPECT_EQ(param_of("\"suffix\":\"end\"", kCompletionField), "suffix");
@@ -172,9 +174,11 @@ TEST(RequestFields, CombinationsAreChecked) {
   EXPECT_EQ(param_of("\"max_tokens\":3,\"min_tokens\":4"), "min_tokens");
   EXPECT_EQ(param_of("\"top_logprobs\":2"), "top_logprobs");
   EXPECT_EQ(param_of("\"best_of\":4,\"n\":2", kCompletionField), "best_of");
-  EXPECT_EQ(param_of("\"continue_final_message\":true,\"add_generation_prompt\":true"), "continue_final_message");
+  EXPECT_EQ(param_of("\"continue_final_message\":true,\"add_generation_prompt\":true"),
+            "continue_final_message");
   EXPECT_EQ(param_of("\"chat_template_kwargs\":{\"tokenize\":false}"), "chat_template_kwargs.tokenize");
-  EXPECT_EQ(param_of("\"chat_template_kwargs\":{\"chat_template\":\"x\"}"), "chat_template_kwargs.chat_template");
+  EXPECT_EQ(param_of("\"chat_template_kwargs\":{\"chat_template\":\"x\"}"),
+            "chat_template_kwargs.chat_template");
   EXPECT_EQ(param_of("\"stream_options\":{\"include_usage\":1}"), "stream_options.include_usage");
   EXPECT_EQ(param_of("\"tools\":[{\"type\":\"function\"}]"), "tools[0].function.name");
 }
@@ -184,8 +188,8 @@ TEST(RequestFields, TheInputMustBeThere) {
   uint32_t unknown = 0;
   for (const auto& [text, endpoint, param] :
        {std::tuple{"{}", kChatField, "messages"}, std::tuple{"{\"messages\":[]}", kChatField, "messages"},
-        std::tuple{"{\"messages\":null}", kChatField, "messages"}, std::tuple{"{}", kCompletionField, "prompt"},
-        std::tuple{"[]", kChatField, ""}}) {
+        std::tuple{"{\"messages\":null}", kChatField, "messages"},
+        std::tuple{"{}", kCompletionField, "prompt"}, std::tuple{"[]", kChatField, ""}}) {
     const Problem problem = read_request(*parse_json(text), endpoint, &request, &unknown);
     ASSERT_TRUE(problem) << text;
     EXPECT_EQ(problem->param, param);

@@ -30,8 +30,9 @@ std::string random_id(std::string_view prefix) {
 }
 
 std::string request_id_or_fresh(std::string_view from_client) {
-  const bool sane = !from_client.empty() && from_client.size() <= 128 &&
-                    std::all_of(from_client.begin(), from_client.end(), [](char c) { return c > ' ' && c <= '~'; });
+  const bool sane =
+      !from_client.empty() && from_client.size() <= 128 &&
+      std::all_of(from_client.begin(), from_client.end(), [](char c) { return c > ' ' && c <= '~'; });
   return sane ? std::string(from_client) : random_id("req_");
 }
 

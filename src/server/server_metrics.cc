@@ -72,7 +72,8 @@ void add_requests(Exposition& out, const EngineStats& s) {
   finished("length", s.finished_length);
   finished("abort", s.finished_abort);
   finished("error", s.finished_error);
-  out.counter("vllm:num_preemptions_total", "Sequences taken back to make room.", static_cast<double>(s.preemptions));
+  out.counter("vllm:num_preemptions_total", "Sequences taken back to make room.",
+              static_cast<double>(s.preemptions));
   out.counter("vllm:prompt_tokens_total", "Prompt tokens processed.", static_cast<double>(s.prompt_tokens));
   out.counter("vllm:generation_tokens_total", "Tokens generated.", static_cast<double>(s.generation_tokens));
 }
@@ -80,12 +81,15 @@ void add_requests(Exposition& out, const EngineStats& s) {
 void add_cache(Exposition& out, const EngineStats& s) {
   const double total = s.blocks_total > 0 ? s.blocks_total : 1;
   const double queries = static_cast<double>(s.prefix_queries), hits = static_cast<double>(s.prefix_hits);
-  out.gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that sequences hold, 0 to 1.", s.blocks_used / total);
-  out.gauge("vllm:gpu_cache_usage_perc", "The older name of vllm:kv_cache_usage_perc.", s.blocks_used / total);
+  out.gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that sequences hold, 0 to 1.",
+            s.blocks_used / total);
+  out.gauge("vllm:gpu_cache_usage_perc", "The older name of vllm:kv_cache_usage_perc.",
+            s.blocks_used / total);
   out.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.", queries);
   out.counter("vllm:prefix_cache_hits_total", "Tokens found in the prefix cache.", hits);
   out.counter("vllm:prompt_tokens_cached_total", "Prompt tokens taken from the prefix cache.", hits);
-  out.gauge("vllm:gpu_prefix_cache_hit_rate", "Hits per query since the start.", queries > 0 ? hits / queries : 0);
+  out.gauge("vllm:gpu_prefix_cache_hit_rate", "Hits per query since the start.",
+            queries > 0 ? hits / queries : 0);
   const auto blocks = [&](const char* state, uint32_t count) {
     out.gauge("kvasir_kv_blocks", "KV blocks, by what they are used for.", count, {{"state", state}});
   };
@@ -98,17 +102,21 @@ void add_cache(Exposition& out, const EngineStats& s) {
 void add_steps(Exposition& out, const EngineStats& s) {
   out.counter("kvasir_steps_total", "Steps of the engine.", static_cast<double>(s.steps));
   out.counter("kvasir_step_seconds_total", "Time inside steps.", s.step_seconds);
-  out.counter("kvasir_computed_tokens_total", "Rows run through the model.", static_cast<double>(s.computed_tokens));
+  out.counter("kvasir_computed_tokens_total", "Rows run through the model.",
+              static_cast<double>(s.computed_tokens));
   out.histogram("vllm:iteration_tokens_total", "Rows per step.", s.iteration_tokens);
 }
 
 void add_latencies(Exposition& out, const EngineStats& s) {
-  out.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", s.time_to_first_token);
+  out.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.",
+                s.time_to_first_token);
   out.histogram("vllm:inter_token_latency_seconds", "Between two tokens of a sequence.", s.inter_token);
-  out.histogram("vllm:time_per_output_token_seconds", "The older name of vllm:inter_token_latency_seconds.", s.inter_token);
+  out.histogram("vllm:time_per_output_token_seconds", "The older name of vllm:inter_token_latency_seconds.",
+                s.inter_token);
   out.histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token.", s.end_to_end);
   out.histogram("vllm:request_queue_time_seconds", "From arrival to the first step.", s.queue_time);
-  out.histogram("vllm:request_prefill_time_seconds", "From the first step to the first token.", s.prefill_time);
+  out.histogram("vllm:request_prefill_time_seconds", "From the first step to the first token.",
+                s.prefill_time);
   out.histogram("vllm:request_decode_time_seconds", "From the first token to the last.", s.decode_time);
   out.histogram("vllm:request_prompt_tokens", "Tokens per prompt.", s.request_prompt_tokens);
   out.histogram("vllm:request_generation_tokens", "Tokens per answer.", s.request_generation_tokens);
@@ -146,7 +154,9 @@ double resident_bytes() {
 double cpu_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -181,9 +191,11 @@ ServerMetrics::ServerMetrics()
               .Help("Most tokens per answer.")
               .Register(registry_)
               .Add({}, prometheus::Histogram::BucketBoundaries{1, 10, 100, 1000, 10000, 100000})),
-      start_seconds_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {}
+      start_seconds_(
+          std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {}
 
-void ServerMetrics::count_http(std::string_view handler, std::string_view method, int status, double seconds) {
+void ServerMetrics::count_http(std::string_view handler, std::string_view method, int status,
+                               double seconds) {
   const prometheus::Labels labels{{"handler", std::string(handler)}, {"method", std::string(method)}};
   prometheus::Labels with_status = labels;
   with_status["status"] = fmt::format("{}xx", status / 100);
@@ -196,7 +208,9 @@ void ServerMetrics::count_generation(uint32_t choices, uint32_t max_tokens) {
   params_max_tokens_.Observe(max_tokens);
 }
 
-void ServerMetrics::count_unknown_fields(uint32_t count) { unknown_fields_.Increment(count); }
+void ServerMetrics::count_unknown_fields(uint32_t count) {
+  unknown_fields_.Increment(count);
+}
 
 std::string ServerMetrics::render(const ServedModel* model, const HttpServerCounters& http,
                                   std::string_view state) const {
@@ -205,8 +219,10 @@ std::string ServerMetrics::render(const ServedModel* model, const HttpServerCoun
     out.gauge("kvasir_state", "1 for the state the server is in.", state == name, {{"state", name}});
   }
   out.gauge("kvasir_http_connections", "Open connections.", static_cast<double>(http.connections));
-  out.gauge("kvasir_http_requests_in_progress", "Requests being answered.", static_cast<double>(http.exchanges));
-  out.counter("kvasir_http_connections_total", "Connections accepted.", static_cast<double>(http.accepted_total));
+  out.gauge("kvasir_http_requests_in_progress", "Requests being answered.",
+            static_cast<double>(http.exchanges));
+  out.counter("kvasir_http_connections_total", "Connections accepted.",
+              static_cast<double>(http.accepted_total));
   out.counter("kvasir_http_slow_readers_total", "Clients dropped because they did not read their answer.",
               static_cast<double>(http.dropped_readers_total));
   out.gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes());
@@ -214,7 +230,8 @@ std::string ServerMetrics::render(const ServedModel* model, const HttpServerCoun
   out.gauge("process_start_time_seconds", "Start of the process since the epoch.", start_seconds_);
   std::vector<MetricFamily> families = registry_.Collect();
   const auto append = [&](std::vector<MetricFamily> more) {
-    families.insert(families.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+    families.insert(families.end(), std::make_move_iterator(more.begin()),
+                    std::make_move_iterator(more.end()));
   };
   append(std::move(out.families));
   if (model != nullptr) append(engine_families(*model));

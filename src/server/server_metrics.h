@@ -13,8 +13,9 @@
 
 namespace kvasir {
 
-// What /metrics shows: the server's own counters and a snapshot of the engine's, in the Prometheus text format 0.0.4,
-// under vLLM's names where vLLM has one. Rendering takes no engine lock and never waits for a step.
+// What /metrics shows: the server's own counters and a snapshot of the engine's, in the Prometheus text
+// format 0.0.4, under vLLM's names where vLLM has one. Rendering takes no engine lock and never waits for a
+// step.
 class ServerMetrics {
  public:
   ServerMetrics();

@@ -48,7 +48,8 @@ void write_piece(JsonWriter& out, std::string_view bytes) {
   out.end_array();
 }
 
-std::string tokens_json(const ServedModel& model, const std::vector<TokenId>& tokens, const TokenizeOptions& options) {
+std::string tokens_json(const ServedModel& model, const std::vector<TokenId>& tokens,
+                        const TokenizeOptions& options) {
   JsonWriter out;
   out.begin_object().field("count", tokens.size()).field("max_model_len", model.context_window());
   out.key("tokens").begin_array();
@@ -96,8 +97,8 @@ Problem tokenize(const ServedModel& model, const PromptBuilder& prompts, const j
     if (text == nullptr) return bad_field("prompt", "one of 'prompt', 'messages' and 'content' is needed");
     if (!text->is_string()) return bad_field(name, fmt::format("'{}' must be a string", name));
     if (Problem problem = read_options(*object, llama_dialect, &options)) return problem;
-    tokens = model.tokenizer->encode(text->get_string(),
-                                     {.add_special = options.add_special, .parse_special = options.parse_special});
+    tokens = model.tokenizer->encode(
+        text->get_string(), {.add_special = options.add_special, .parse_special = options.parse_special});
   }
   *answer = tokens_json(model, tokens, options);
   return std::nullopt;
@@ -106,13 +107,15 @@ Problem tokenize(const ServedModel& model, const PromptBuilder& prompts, const j
 Problem detokenize(const ServedModel& model, const json::value& body, std::string* answer) {
   const json::object* object = body.if_object();
   const json::value* list = object != nullptr ? object->if_contains("tokens") : nullptr;
-  if (list == nullptr || !list->is_array()) return bad_field("tokens", "'tokens' must be a list of token ids");
+  if (list == nullptr || !list->is_array())
+    return bad_field("tokens", "'tokens' must be a list of token ids");
   std::vector<TokenId> tokens;
   for (size_t i = 0; i < list->get_array().size(); ++i) {
     const auto id = json_integer(list->get_array()[i]);
     if (!id || *id < 0 || *id >= model.tokenizer->vocab_size()) {
       const std::string where = fmt::format("tokens[{}]", i);
-      return bad_field(where, fmt::format("'{}' must be a token id from 0 to {}", where, model.tokenizer->vocab_size() - 1));
+      return bad_field(where, fmt::format("'{}' must be a token id from 0 to {}", where,
+                                          model.tokenizer->vocab_size() - 1));
     }
     tokens.push_back(static_cast<TokenId>(*id));
   }
@@ -127,8 +130,9 @@ std::string tokenizer_info_json(const ServedModel& model) {
   const Tokenizer& tokenizer = *model.tokenizer;
   JsonWriter out;
   out.begin_object().field("tokenizer_class", tokenizer.model()).field("vocab_size", tokenizer.vocab_size());
-  for (const auto& [name, id] : {std::pair{"bos_token", tokenizer.bos()}, std::pair{"eos_token", tokenizer.eos()},
-                                 std::pair{"unk_token", tokenizer.unk()}, std::pair{"pad_token", tokenizer.pad()}}) {
+  for (const auto& [name, id] :
+       {std::pair{"bos_token", tokenizer.bos()}, std::pair{"eos_token", tokenizer.eos()},
+        std::pair{"unk_token", tokenizer.unk()}, std::pair{"pad_token", tokenizer.pad()}}) {
     out.key(name);
     id == kNoToken ? out.null() : out.value(tokenizer.token_text(id));
   }
@@ -144,16 +148,26 @@ std::string model_json(const ServedModel& model, int64_t created) {
   out.begin_object().field("id", model.name).field("object", "model").field("created", created);
   out.field("owned_by", "kvasir").field("root", model.aliases.empty() ? model.name : model.aliases.front());
   out.null_field("parent").field("max_model_len", model.context_window());
-  out.key("meta").begin_object().field("n_ctx", model.context_window()).field("n_ctx_train", model.trained_context);
+  out.key("meta")
+      .begin_object()
+      .field("n_ctx", model.context_window())
+      .field("n_ctx_train", model.trained_context);
   out.field("n_vocab", model.tokenizer->vocab_size()).field("n_params", model.parameters);
-  out.field("size", model.file_bytes).field("quant", model.quantization).field("architecture", model.architecture);
+  out.field("size", model.file_bytes)
+      .field("quant", model.quantization)
+      .field("architecture", model.architecture);
   out.end_object().end_object();
   return out.take();
 }
 
 std::string model_list_json(const ServedModel& model, int64_t created) {
   JsonWriter out;
-  out.begin_object().field("object", "list").key("data").begin_array().raw(model_json(model, created)).end_array();
+  out.begin_object()
+      .field("object", "list")
+      .key("data")
+      .begin_array()
+      .raw(model_json(model, created))
+      .end_array();
   out.end_object();
   return out.take();
 }

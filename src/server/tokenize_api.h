@@ -9,7 +9,8 @@
 
 namespace kvasir {
 
-// POST /tokenize in both dialects, told apart by the key that is there: vLLM's {"prompt"} or {"messages"} and llama.cpp's
+// POST /tokenize in both dialects, told apart by the key that is there: vLLM's {"prompt"} or {"messages"} and
+// llama.cpp's
 // {"content"}. The answer holds the members of both that apply.
 Problem tokenize(const ServedModel& model, const PromptBuilder& prompts, const boost::json::value& body,
                  std::string* answer);

@@ -33,9 +33,12 @@ std::optional<ToolCall> parse_tool_call(std::string_view block) {
   if (name == nullptr || !name->is_string() || name->get_string().empty()) return std::nullopt;
   ToolCall call;
   call.name = std::string(name->get_string());
-  if (arguments == nullptr || arguments->is_null()) call.arguments = "{}";
-  else if (arguments->is_string()) call.arguments = std::string(arguments->get_string());
-  else call.arguments = boost::json::serialize(*arguments);
+  if (arguments == nullptr || arguments->is_null())
+    call.arguments = "{}";
+  else if (arguments->is_string())
+    call.arguments = std::string(arguments->get_string());
+  else
+    call.arguments = boost::json::serialize(*arguments);
   return call;
 }
 

@@ -13,9 +13,9 @@ struct ToolCall {
   std::string arguments;  // JSON text
 };
 
-// Takes `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` blocks (as Qwen and Hermes models write them) out of
-// an answer as it comes in. What is released never changes: text that may begin a block is held back until that is
-// refuted, a block until it ends. A block that holds no such object stays text.
+// Takes `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` blocks (as Qwen and Hermes models write
+// them) out of an answer as it comes in. What is released never changes: text that may begin a block is held
+// back until that is refuted, a block until it ends. A block that holds no such object stays text.
 class ToolCallParser {
  public:
   // max_calls: further calls are dropped (parallel_tool_calls false is 1).

@@ -9,7 +9,8 @@
 
 namespace kvasir {
 
-// A few threads for what is too long for the I/O thread: parsing, templates, tokenising. First come, first served.
+// A few threads for what is too long for the I/O thread: parsing, templates, tokenising. First come, first
+// served.
 class WorkerPool {
  public:
   WorkerPool(unsigned threads, size_t max_waiting);

@@ -1,0 +1,85 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+
+#include "server/api_fixture.h"
+
+namespace kvasir::testing {
+namespace {
+
+// --- tokens and metrics ---
+
+TEST_F(ApiServerTest, TokenizesInBothDialects) {
+  start();
+  tokenizer_.set_add_bos(true);
+  const auto vllm = parsed(post("/tokenize", R"({"prompt":"ab","return_token_strs":true})").body);
+  EXPECT_EQ(json::serialize(vllm.at("tokens")), "[258,97,98]");
+  EXPECT_EQ(vllm.at("count").as_int64(), 3);
+  EXPECT_EQ(vllm.at("max_model_len").as_int64(), 1000);
+  EXPECT_EQ(vllm.at("token_strs").at(1).as_string(), "a");
+  const auto plain = parsed(
+      post("/v1/tokenize", R"({"prompt":"<s>b","add_special_tokens":false,"parse_special":false})").body);
+  EXPECT_EQ(plain.at("count").as_int64(), 4);
+  const auto llama = parsed(post("/tokenize", R"({"content":"a\u00e9","with_pieces":true})").body);
+  EXPECT_EQ(json::serialize(llama.at("tokens").at(0)), R"({"id":97,"piece":"a"})");
+  EXPECT_EQ(json::serialize(llama.at("tokens").at(1)), R"({"id":195,"piece":[195]})");
+  const auto messages = parsed(post("/tokenize", std::string("{") + kHi + "}").body);
+  EXPECT_EQ(messages.at("tokens").at(1).as_int64(), ByteTokenizer::kStart);
+  const auto text = parsed(post("/detokenize", R"({"tokens":[97,98]})").body);
+  EXPECT_EQ(text.at("prompt").as_string(), "ab");
+  EXPECT_EQ(text.at("content").as_string(), "ab");
+  for (const char* bad : {"{}", R"({"prompt":3})", R"({"prompt":"a","add_special_tokens":1})"}) {
+    expect_error(post("/tokenize", bad), 400, "invalid_request_error");
+  }
+  for (const char* bad : {"{}", R"({"tokens":[259]})", R"({"tokens":[-1]})", R"({"tokens":"a"})"}) {
+    expect_error(post("/detokenize", bad), 400, "invalid_request_error");
+  }
+}
+
+// Name, labels and value of every sample; fails on a line that is not the text format 0.0.4.
+std::map<std::string, double> samples_of(const std::string& text) {
+  std::map<std::string, double> samples;
+  std::map<std::string, std::string> types;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# HELP ")) continue;
+    if (line.starts_with("# TYPE ")) {
+      const size_t space = line.find(' ', 7);
+      EXPECT_TRUE(types.emplace(line.substr(7, space - 7), line.substr(space + 1)).second) << line;
+      continue;
+    }
+    const size_t space = line.rfind(' ');
+    EXPECT_NE(space, std::string::npos) << line;
+    const std::string name = line.substr(0, line.find_first_of("{ "));
+    EXPECT_EQ(name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:"),
+              std::string::npos)
+        << line;
+    EXPECT_TRUE(samples.emplace(line.substr(0, space), std::stod(line.substr(space + 1))).second)
+        << "twice: " << line;
+  }
+  return samples;
+}
+
+TEST_F(ApiServerTest, MetricsAreWellFormed) {
+  start();
+  chat("\"no_such_field\":1");
+  const auto answer = get("/metrics");
+  EXPECT_EQ(answer.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+  const auto samples = samples_of(answer.body);
+  const std::string labels = "{model_name=\"fake\",engine=\"0\"";
+  EXPECT_EQ(samples.at("vllm:num_requests_running" + labels + "}"), 0);
+  EXPECT_EQ(samples.at("vllm:kv_cache_usage_perc" + labels + "}"), 0.25);
+  EXPECT_EQ(samples.at("vllm:prefix_cache_hits_total" + labels + "}"), 10);
+  EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_bucket" + labels + ",le=\"1\"}"), 5);
+  EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_bucket" + labels + ",le=\"+Inf\"}"), 6);
+  EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_count" + labels + "}"), 6);
+  EXPECT_EQ(samples.at("kvasir_unknown_request_fields_total"), 1);
+  EXPECT_EQ(
+      samples.at("http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"2xx\"}"), 1);
+  EXPECT_GT(samples.at("process_resident_memory_bytes"), 0);
+}
+
+}  // namespace
+}  // namespace kvasir::testing
