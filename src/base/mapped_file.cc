@@ -13,7 +13,8 @@
 namespace kvasir {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a pipe or a device must not wait; the check below refuses them.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const std::string message = fmt::format("cannot open '{}': {}", path, std::strerror(errno));
     return errno == ENOENT ? not_found(message) : io_error(message);

@@ -194,6 +194,7 @@ TEST_P(LinearFormat, UnpacksToTheExactGgufValues) {
     }
   }
   EXPECT_FALSE(can_pack(type(), 0));
+  EXPECT_FALSE(can_pack(type(), 0xFFFFFF00));
 }
 
 TEST_P(LinearFormat, PacksPanelsInAnyOrder) {
@@ -301,6 +302,19 @@ TEST_P(LinearFormat, BiasAndResidualAreOneAdditionEach) {
 
 TEST_P(LinearFormat, NameOfTheKernel) {
   for (Isa isa : supported_isas()) EXPECT_EQ(linear_kernel_name(isa, type()), isa_name(isa));
+}
+
+// Panels longer than the L1 cache, an odd number of them.
+TEST(Linear, LongPanels) {
+  for (DType type : {DType::kQ5_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kQ3_K}) {
+    const TestMatrix t = make_matrix(type, 70, 10240);
+    const TestRows x = make_rows(1, 10240);
+    const std::vector<float> expected = run(Isa::kScalar, {t.m, x, 1});
+    for (Isa isa : supported_isas()) {
+      expect_same_bits(expected, run(isa, {t.m, x, 1}), std::string(dtype_info(type).name));
+      expect_same_bits(expected, run(isa, {t.m, x, 1}, {2}), std::string(dtype_info(type).name));
+    }
+  }
 }
 
 // More rows than any kernel keeps accumulators for at once.

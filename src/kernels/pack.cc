@@ -11,6 +11,10 @@ namespace {
 
 using namespace quant;
 
+// Far beyond any model; keeps two panels' headers within the kernels' scratch.
+constexpr uint32_t kMaxInputs = 1 << 21;
+static_assert(2 * header_bytes<Q4_K>(kMaxInputs / kGroup) <= kLinearScratchBytes);
+
 size_t align64(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
@@ -67,8 +71,7 @@ void unpack_quant_column(const uint8_t* panel, uint32_t k, uint32_t c, float* ds
 }  // namespace
 
 bool can_pack(DType type, uint32_t k) {
-  const uint32_t block = dtype_info(type).block_elements;
-  return k > 0 && k % (block == 1 ? 1 : block) == 0;
+  return k > 0 && k <= kMaxInputs && k % dtype_info(type).block_elements == 0;
 }
 
 size_t packed_panel_bytes(DType type, uint32_t k) {

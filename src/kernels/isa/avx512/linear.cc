@@ -15,22 +15,35 @@ template <class F>
 void few_rows(const LinearArgs& a, uint32_t p, uint32_t row, uint32_t rows) {
   switch (rows) {
     case 1:
-      return rows_of_panel<F, 1>(a, p, row);
+      return rows_of_panels<F, 1>(a, p, row);
     case 2:
-      return rows_of_panel<F, 2>(a, p, row);
+      return rows_of_panels<F, 2>(a, p, row);
     case 3:
-      return rows_of_panel<F, 3>(a, p, row);
+      return rows_of_panels<F, 3>(a, p, row);
     case 4:
-      return rows_of_panel<F, 4>(a, p, row);
+      return rows_of_panels<F, 4>(a, p, row);
     case 5:
-      return rows_of_panel<F, 5>(a, p, row);
+      return rows_of_panels<F, 5>(a, p, row);
     case 6:
-      return rows_of_panel<F, 6>(a, p, row);
+      return rows_of_panels<F, 6>(a, p, row);
     case 7:
-      return rows_of_panel<F, 7>(a, p, row);
+      return rows_of_panels<F, 7>(a, p, row);
     default:
-      return rows_of_panel<F, 8>(a, p, row);
+      return rows_of_panels<F, 8>(a, p, row);
   }
+}
+
+// One row. Formats that are dear to unpack go through two panels at once where a panel is longer than the L1
+// cache: there the activations come from L2 again for every panel.
+constexpr size_t kLongPanel = 48 << 10;
+
+template <class F>
+void one_row(const LinearArgs& a) {
+  constexpr bool kDear = F::kTwoLevels || F::kBits == 5;
+  uint32_t p = a.panel_begin;
+  if (kDear && a.w->panel_bytes >= kLongPanel)
+    for (; p + 2 <= a.panel_end; p += 2) rows_of_panels<F, 1, kDear ? 2 : 1>(a, p, 0);
+  for (; p < a.panel_end; ++p) rows_of_panels<F, 1>(a, p, 0);
 }
 
 // Rows shared out evenly over as few passes as may be; all passes over a panel before the next.
@@ -65,7 +78,9 @@ void sweeps(const LinearArgs& a) {
 void linear(const LinearArgs& args) {
   if (args.rows == 0) return;
   const bool quantised = with_format(args.w->type, [&]<class F>(F) {
-    if (args.rows < kSweepFrom<F>)
+    if (args.rows == 1)
+      one_row<F>(args);
+    else if (args.rows < kSweepFrom<F>)
       row_passes<F>(args);
     else
       sweeps<F>(args);

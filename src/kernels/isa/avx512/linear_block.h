@@ -111,10 +111,10 @@ struct ChunkScales {
 };
 
 template <class F>
-[[gnu::always_inline]] inline ChunkScales load_chunk_scales(const Chunk<F>& chunk) {
+[[gnu::always_inline]] inline ChunkScales load_chunk_scales([[maybe_unused]] const uint8_t* header) {
   ChunkScales s{_mm512_setzero_ps(), _mm512_setzero_ps()};
-  if constexpr (F::kTwoLevels) s.d = load_halves(chunk.header);
-  if constexpr (F::kTwoLevels && F::kHasMin) s.dmin = load_halves(chunk.header + 32);
+  if constexpr (F::kTwoLevels) s.d = load_halves(header);
+  if constexpr (F::kTwoLevels && F::kHasMin) s.dmin = load_halves(header + 32);
   return s;
 }
 

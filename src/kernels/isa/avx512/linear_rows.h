@@ -93,31 +93,58 @@ template <class F, int M>
   });
 }
 
-// Rows [row, row + M) of panel `p`. Two blocks are written out, so that every load instruction moves on by
-// the same stride: the processor's prefetchers go by instruction address.
-template <class F, int M>
-[[gnu::noinline]] void rows_of_panel(const LinearArgs& a, uint32_t p, uint32_t row) {
+// Copies a panel's headers to `out` before anything else of it is read, so that the panel is read forwards.
+template <class F>
+[[gnu::always_inline]] inline void copy_headers(const uint8_t* panel, size_t k_blocks, uint8_t* out) {
+  if constexpr (F::kTwoLevels)
+    for (size_t i = 0; i < header_bytes<F>(k_blocks); i += F::kHeaderBytes)
+      _mm512_storeu_si512(out + i, load_row(panel + i));
+}
+
+// Rows [row, row + M) of panels [p, p + Panels). Two blocks are written out, so that every load instruction
+// moves on by the same stride: the processor's prefetchers go by instruction address.
+template <class F, int M, int Panels = 1>
+[[gnu::noinline]] void rows_of_panels(const LinearArgs& a, uint32_t p, uint32_t row) {
   const size_t k_blocks = a.w->k / kGroup;
-  const uint8_t* panel = reinterpret_cast<const uint8_t*>(a.w->data) + p * a.w->panel_bytes;
+  const size_t panel_bytes = a.w->panel_bytes;
+  const uint8_t* first_panel = reinterpret_cast<const uint8_t*>(a.w->data) + p * panel_bytes;
   const QuantRows x = *a.x;
-  __m512 acc[M];
-  unroll<M>([&](auto r) __attribute__((always_inline)) { acc[decltype(r)::value] = _mm512_setzero_ps(); });
+  uint8_t* headers = reinterpret_cast<uint8_t*>(a.scratch);
+  __m512 acc[Panels][M];
+  unroll<Panels * M>([&](auto i) __attribute__((always_inline)) {
+    acc[decltype(i)::value / M][decltype(i)::value % M] = _mm512_setzero_ps();
+  });
+  for (size_t i = 0; i < Panels; ++i)
+    copy_headers<F>(first_panel + i * panel_bytes, k_blocks, headers + i * header_bytes<F>(k_blocks));
   for (uint32_t first = 0; first < k_blocks; first += kBlocksPerChunk) {
-    const Chunk<F> chunk = chunk_at<F>(panel, static_cast<uint32_t>(k_blocks), first);
-    const ChunkScales chunk_scales = load_chunk_scales<F>(chunk);
+    const Chunk<F> chunk = chunk_at<F>(first_panel, static_cast<uint32_t>(k_blocks), first);
+    ChunkScales chunk_scales[Panels];
+    unroll<Panels>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kP = decltype(i)::value;
+      chunk_scales[kP] = load_chunk_scales<F>(headers + kP * header_bytes<F>(k_blocks) +
+                                              first / kBlocksPerChunk * F::kHeaderBytes);
+    });
     const uint8_t* pair = chunk.pairs;
     size_t group = row * k_blocks + first;
     for (uint32_t b = 0; b < chunk.blocks; b += 2, pair += F::kPairBytes, group += 2) {
       if constexpr (M >= kPrefetchFromRows<F>) prefetch_ahead<F::kPairBytes>(pair);
-      const uint8_t* codes = pair + 2 * F::kScaleBytes;
-      rows_block<F, M>(codes, pair, chunk_scales, x, group, k_blocks, acc);
-      if (b + 1 < chunk.blocks)
-        rows_block<F, M>(codes + F::kCodeBytes, pair + F::kScaleBytes, chunk_scales, x, group + 1, k_blocks,
-                         acc);
+      unroll<Panels>([&](auto i) __attribute__((always_inline)) {
+        constexpr int kP = decltype(i)::value;
+        const uint8_t* scales = pair + kP * panel_bytes;
+        rows_block<F, M>(scales + 2 * F::kScaleBytes, scales, chunk_scales[kP], x, group, k_blocks, acc[kP]);
+      });
+      if (b + 1 == chunk.blocks) break;
+      unroll<Panels>([&](auto i) __attribute__((always_inline)) {
+        constexpr int kP = decltype(i)::value;
+        const uint8_t* scales = pair + kP * panel_bytes + F::kScaleBytes;
+        rows_block<F, M>(scales + F::kScaleBytes + F::kCodeBytes, scales, chunk_scales[kP], x, group + 1,
+                         k_blocks, acc[kP]);
+      });
     }
   }
-  unroll<M>([&](auto r) __attribute__((always_inline)) {
-    finish(a, p, row + decltype(r)::value, acc[decltype(r)::value]);
+  unroll<Panels * M>([&](auto i) __attribute__((always_inline)) {
+    constexpr int kI = decltype(i)::value;
+    finish(a, p + kI / M, row + kI % M, acc[kI / M][kI % M]);
   });
 }
 

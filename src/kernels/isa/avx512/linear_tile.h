@@ -67,7 +67,7 @@ template <class F>
 // A chunk of one panel into every `step`-th place of `out`.
 template <class F>
 [[gnu::noinline]] void unpack_chunk(const Chunk<F>& chunk, uint32_t step, UnpackedBlock* out) {
-  const ChunkScales chunk_scales = load_chunk_scales<F>(chunk);
+  const ChunkScales chunk_scales = load_chunk_scales<F>(chunk.header);
   for (uint32_t b = 0; b < chunk.blocks; ++b) unpack_block<F>(chunk, chunk_scales, b, out[b * step]);
 }
 
