@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "base/log.h"
 #include "apps/kvasir/human_size.h"
+#include "base/log.h"
 
 namespace kvasir {
 

@@ -2,12 +2,12 @@
 
 #include <memory>
 
-#include "base/thread_pool.h"
 #include "apps/kvasir/cli.h"
-#include "engine/memory_plan.h"
 #include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/human_size.h"
 #include "apps/kvasir/model_facts.h"
+#include "base/thread_pool.h"
+#include "engine/memory_plan.h"
 #include "server/json_writer.h"
 
 namespace kvasir {

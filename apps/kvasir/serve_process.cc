@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/log.h"
 #include "apps/kvasir/cli.h"
+#include "base/log.h"
 
 namespace kvasir {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "engine/llm.h"
 #include "apps/kvasir/model_facts.h"
+#include "engine/llm.h"
 #include "server/api_server.h"
 
 namespace kvasir {

@@ -103,8 +103,8 @@ class CoreRig {
     config.enable_prefix_caching = options_.prefix_caching;
     config.check_invariants = true;
     const KvLayout layout = KvLayout::make(model.config().kv_layers(), 16).value();
-    return std::make_unique<EngineCore>(config, layout, options_.blocks, model, tokenizer, kernel_table(best_isa()),
-                                        7);
+    return std::make_unique<EngineCore>(config, layout, options_.blocks, model, tokenizer,
+                                        kernel_table(best_isa()), 7);
   }
 
   void take(uint64_t id, TokenEvent&& e) {

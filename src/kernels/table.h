@@ -11,12 +11,13 @@
 
 namespace kvasir {
 
-// Instruction sets, worst first. Each is a complete KernelTable whose results equal the scalar one's to the bit.
+// Instruction sets, worst first. Each is a complete KernelTable whose results equal the scalar one's to the
+// bit.
 enum class Isa : uint8_t { kScalar, kAvx2, kAvx512Vnni };
 
-std::string_view isa_name(Isa isa);                   // "scalar", "avx2", "avx512-vnni"
-Result<Isa> parse_isa(std::string_view name);         // error lists the names
-bool isa_supported(Isa isa);                          // by this processor and operating system
+std::string_view isa_name(Isa isa);            // "scalar", "avx2", "avx512-vnni"
+Result<Isa> parse_isa(std::string_view name);  // error lists the names
+bool isa_supported(Isa isa);                   // by this processor and operating system
 Isa best_isa();
 
 // What the linear kernel does with its results.
@@ -25,8 +26,9 @@ enum class LinearOutput : uint8_t {
   kAdd,    // out[m][n] += x . w[n]   (residual; one float addition after the whole reduction)
 };
 
-// One weight product: out[m][n] (+)= dot(x[m], w[n]) (+ bias[n]) for m < rows and every n of panels [begin, end).
-// Quantised formats read `x`; F32, F16 and BF16 weights read `xf`. The caller fills both where it cannot know.
+// One weight product: out[m][n] (+)= dot(x[m], w[n]) (+ bias[n]) for m < rows and every n of panels [begin,
+// end). Quantised formats read `x`; F32, F16 and BF16 weights read `xf`. The caller fills both where it
+// cannot know.
 struct LinearArgs {
   const PackedMatrix* w = nullptr;
   const QuantRows* x = nullptr;
@@ -45,18 +47,19 @@ inline constexpr size_t kLinearScratchBytes = size_t{1} << 20;
 //   K[b][h][t/16][dim][t%16]  (tiles of 16 tokens, transposed: scores need no horizontal sum)
 //   V[b][h][t][dim]
 struct KvPlanes {
-  uint16_t* base = nullptr;     // of this layer in block 0
-  size_t block_stride = 0;      // elements from a block to the next, for this layer
-  uint32_t block_size = 0;      // tokens per block, a multiple of 16
+  uint16_t* base = nullptr;  // of this layer in block 0
+  size_t block_stride = 0;   // elements from a block to the next, for this layer
+  uint32_t block_size = 0;   // tokens per block, a multiple of 16
   uint32_t kv_heads = 0;
-  uint32_t head_dim = 0;        // of K and of V
-  size_t v_offset = 0;          // elements from a layer's K plane to its V plane
+  uint32_t head_dim = 0;  // of K and of V
+  size_t v_offset = 0;    // elements from a layer's K plane to its V plane
 };
 
-// Attention of some query rows of one sequence and one KV head over its whole visible context. Rows are (token, query
-// head of the group) pairs; all rows of a call share the block table. Online softmax over chunks of kAttnChunk
-// positions counted from 0, partial results of each kAttnSplit positions merged in ascending order (docs/numerics.md,
-// rule 4). Visible to position p: max(0, p - window + 1) .. p (window 0: everything).
+// Attention of some query rows of one sequence and one KV head over its whole visible context. Rows are
+// (token, query head of the group) pairs; all rows of a call share the block table. Online softmax over
+// chunks of kAttnChunk positions counted from 0, partial results of each kAttnSplit positions merged in
+// ascending order (docs/numerics.md, rule 4). Visible to position p: max(0, p - window + 1) .. p (window 0:
+// everything).
 inline constexpr uint32_t kAttnChunk = 64;
 inline constexpr uint32_t kAttnSplit = 1024;
 inline constexpr uint32_t kAttnMaxRows = 96;
@@ -67,14 +70,14 @@ struct AttentionArgs {
   // Block table: position p lives in blocks[p / block_size * block_stride].
   const BlockId* blocks = nullptr;
   uint32_t block_stride = 1;
-  uint32_t rows = 0;                  // <= kAttnMaxRows
-  const float* const* q = nullptr;    // [rows] -> head_dim floats, after RoPE
-  float* const* out = nullptr;        // [rows] -> head_dim floats
+  uint32_t rows = 0;                   // <= kAttnMaxRows
+  const float* const* q = nullptr;     // [rows] -> head_dim floats, after RoPE
+  float* const* out = nullptr;         // [rows] -> head_dim floats
   const int32_t* positions = nullptr;  // [rows], not descending
   uint32_t window = 0;
-  float scale = 1.0f;                 // applied to q before the product
-  float softcap = 0.0f;               // 0: none; else s = cap * tanh(s / cap)
-  std::byte* scratch = nullptr;       // per thread, kAttnScratchBytes, 64-byte aligned
+  float scale = 1.0f;            // applied to q before the product
+  float softcap = 0.0f;          // 0: none; else s = cap * tanh(s / cap)
+  std::byte* scratch = nullptr;  // per thread, kAttnScratchBytes, 64-byte aligned
 };
 inline constexpr size_t kAttnScratchBytes = size_t{1} << 20;
 
@@ -84,19 +87,19 @@ enum class RopeKind : uint8_t {
   kNeox,  // rotates pairs (i, i + n_rot/2)
 };
 
-// All arithmetic of the engine, for one instruction set. Every function is thread-safe and allocates nothing; shapes
-// are in the comments; buffers are 64-byte aligned unless said otherwise.
+// All arithmetic of the engine, for one instruction set. Every function is thread-safe and allocates nothing;
+// shapes are in the comments; buffers are 64-byte aligned unless said otherwise.
 struct KernelTable {
   Isa isa;
 
-  // x[rows][ldx], k values each (a multiple of 32) -> the first k columns of rows first_row.. of out, whose own width
-  // out.k may be larger: callers quantise a range of columns by advancing the pointers of out.
+  // x[rows][ldx], k values each (a multiple of 32) -> the first k columns of rows first_row.. of out, whose
+  // own width out.k may be larger: callers quantise a range of columns by advancing the pointers of out.
   void (*quantize_rows)(const float* x, size_t ldx, uint32_t rows, uint32_t k, const QuantRows& out,
                         uint32_t first_row);
   void (*linear)(const LinearArgs& args);
 
-  // y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; the sum of squares in sixteen strided partial sums and one fixed tree.
-  // y may be x.
+  // y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; the sum of squares in sixteen strided partial sums and one
+  // fixed tree. y may be x.
   void (*rms_norm)(const float* x, const float* w, uint32_t n, float eps, float* y);
 
   // y[i] = act(gate[i]) * up[i]
@@ -110,11 +113,12 @@ struct KernelTable {
   void (*scale)(float s, uint32_t n, float* y);
 
   // Writes one token's K and V of one KV head (head_dim floats each) into its slot, rounding to f16.
-  void (*store_kv)(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k, const float* v);
+  void (*store_kv)(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
+                   const float* v);
   void (*attention)(const AttentionArgs& args);
 
-  // Over one row of n logits: the largest value's index (ties to the lowest; NaN never wins); and log(sum(exp(x -
-  // max))) + max in a fixed order.
+  // Over one row of n logits: the largest value's index (ties to the lowest; NaN never wins); and
+  // log(sum(exp(x - max))) + max in a fixed order.
   uint32_t (*argmax)(const float* x, uint32_t n);
   float (*log_sum_exp)(const float* x, uint32_t n);
 
@@ -131,13 +135,15 @@ std::string_view linear_kernel_name(Isa isa, DType type);
 
 // --- packing (kernels/pack.cc) ---
 
-// Whether linear() can run this format with K inputs (quantised formats need K to be a multiple of their block).
+// Whether linear() can run this format with K inputs (quantised formats need K to be a multiple of their
+// block).
 bool can_pack(DType type, uint32_t k);
 size_t packed_panel_bytes(DType type, uint32_t k);
 // Packs panels [begin, end) of a GGUF matrix {k, n} into dst (panel `begin` at dst + begin * panel_bytes).
 void pack_panels(DType type, const std::byte* src, uint32_t n, uint32_t k, uint32_t begin, uint32_t end,
                  std::byte* dst);
-// Column `n` of a packed matrix as k floats: the exact GGUF values. For embedding look-ups in a tied output head.
+// Column `n` of a packed matrix as k floats: the exact GGUF values. For embedding look-ups in a tied output
+// head.
 void unpack_column(const PackedMatrix& m, uint32_t column, float* dst);
 
 }  // namespace kvasir
