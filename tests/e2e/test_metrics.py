@@ -27,12 +27,14 @@ def test_names(server):
 def test_counters_count_what_was_asked(server):
     before = server.metrics()
     answer = server.post("/v1/completions", {"prompt": "Hello there, my friend", "max_tokens": 9, "ignore_eos": True}).json()
+    expected = before["vllm:generation_tokens_total"] + answer["usage"]["completion_tokens"]
+    assert server.wait_for_metric("vllm:generation_tokens_total", expected, 1)
     after = server.metrics()
 
     def grown(name):
         return after[name] - before[name]
 
-    assert grown("vllm:generation_tokens_total") == answer["usage"]["completion_tokens"] == 9
+    assert answer["usage"]["completion_tokens"] == 9
     assert grown("vllm:prompt_tokens_total") == answer["usage"]["prompt_tokens"]
     assert grown("vllm:request_success_total") == 1
     assert grown("vllm:time_to_first_token_seconds_count") == 1

@@ -160,8 +160,11 @@ def test_same_answer_after_a_cache_hit(client):
 
 
 def test_text_parts_and_null_content_are_what_they_say(client):
-    parts = [{"type": "text", "text": "What is the capital "}, {"type": "text", "text": "of Japan?"}]
-    assert chat(client, [{"role": "user", "content": parts}]).usage.prompt_tokens == chat(client).usage.prompt_tokens
+    parts = [{"type": "text", "text": "What is the capital"}, {"type": "text", "text": "of Japan?"}]
+    joined = [{"role": "user", "content": "What is the capital\nof Japan?"}]  # a line each, as vLLM joins them
+    from_parts = chat(client, [{"role": "user", "content": parts}])
+    assert from_parts.choices[0].message.content == chat(client, joined).choices[0].message.content
+    assert from_parts.usage.prompt_tokens == chat(client, joined).usage.prompt_tokens
     history = QUESTION + [{"role": "assistant", "content": None}, {"role": "user", "content": "Say it again."}]
     empty = QUESTION + [{"role": "assistant", "content": ""}, {"role": "user", "content": "Say it again."}]
     assert chat(client, history).choices[0].message.content == chat(client, empty).choices[0].message.content
