@@ -41,7 +41,10 @@ Golden read_golden(const std::string& path) {
   read_into(in, magic, 8, path);
   if (std::memcmp(magic, "KVGOLD01", 8) != 0) die(path + " is not a golden file");
   read_into(in, header, 4, path);
-  Golden golden{.positions = header[0], .top = header[1], .vocab = header[2]};
+  Golden golden;
+  golden.positions = header[0];
+  golden.top = header[1];
+  golden.vocab = header[2];
   golden.tokens.resize(golden.positions);
   golden.ids.resize(size_t{golden.positions} * golden.top);
   golden.logprobs.resize(golden.ids.size());
