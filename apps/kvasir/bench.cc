@@ -4,10 +4,10 @@
 #include <cmath>
 #include <memory>
 
+#include "apps/kvasir/cli.h"
+#include "apps/kvasir/engine_flags.h"
+#include "apps/kvasir/model_bench.h"
 #include "base/thread_pool.h"
-#include "cli.h"
-#include "engine_flags.h"
-#include "model_bench.h"
 #include "server/json_writer.h"
 
 namespace kvasir {

@@ -1,4 +1,4 @@
-#include "model_bench.h"
+#include "apps/kvasir/model_bench.h"
 
 #include <fmt/core.h>
 
