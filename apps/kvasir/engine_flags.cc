@@ -8,7 +8,7 @@
 namespace kvasir {
 
 void EngineFlags::add_to(CLI::App& verb) {
-  verb.add_option("MODEL,-m,--model", model, "GGUF file; of a split one, the first part")->required();
+  verb.add_option("MODEL,-m,--model", model, "GGUF file; of a split one, the first part");
   verb.add_option("--chat-template", chat_template,
                   "File with a Jinja chat template to use instead of the model's own")
       ->type_name("FILE");
@@ -72,6 +72,7 @@ Result<Isa> isa_of_flag(const std::string& flag) {
 }
 
 Result<Llm::Options> EngineFlags::options() const {
+  if (model.empty()) return invalid_argument("which model? Give the path of a GGUF file");
   init_logging(spdlog::level::from_str(log_level));
   Llm::Options options;
   options.threads = threads;

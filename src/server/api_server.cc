@@ -58,7 +58,7 @@ void ApiServer::drain() {
 
 void ApiServer::stop() {
   workers_.reset();
-  http_->stop();
+  if (http_) http_->stop();
 }
 
 std::string_view ApiServer::state_word() const {

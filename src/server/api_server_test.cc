@@ -185,6 +185,14 @@ TEST_F(ApiServerTest, SlowReaderIsCancelled) {
   EXPECT_TRUE(eventually([&] { return engine_.running() == 0; }));
 }
 
+TEST_F(ApiServerTest, PortInUseIsAnError) {
+  listen();
+  config_.http.port = server_->port();
+  const auto second = ApiServer::listen(config_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.message(), HasSubstr("127.0.0.1:" + std::to_string(config_.http.port)));
+}
+
 TEST_F(ApiServerTest, LoadingSaysSo) {
   listen();
   server_->set_loading_progress(0.25);
