@@ -43,6 +43,7 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpServerState> state, asio::ip:
 }
 
 HttpConnection::~HttpConnection() {
+  release_body_budget();
   --state_->connections;
 }
 
@@ -91,7 +92,7 @@ void HttpConnection::advance() {
       phase_since_ = Clock::now();
     }
     const size_t used = parser_->feed(input_);
-    if (phase_ == Phase::kBody) body_received_ += used;
+    if (phase_ == Phase::kBody) charge_body(used);
     input_.erase(0, used);
     const HttpParser::State parsed = parser_->state();
     if (parsed == HttpParser::State::kError)
@@ -100,10 +101,29 @@ void HttpConnection::advance() {
       on_head();
     else if (parsed == HttpParser::State::kDone)
       on_request();
+    else if (phase_ == Phase::kBody && state_->body_bytes > state_->config.inflight_body_bytes)
+      refuse_for_now();
     else
       break;
   }
+  // What the parser cannot take yet is one unfinished line: no honest one is so long.
+  if ((phase_ == Phase::kHead || phase_ == Phase::kBody) && input_.size() >= kMaxInputBytes)
+    return refuse(400, fmt::format("a line of the request is longer than {} bytes", kMaxInputBytes));
   wait_readable();
+}
+
+// Bodies are charged as they arrive, not as they are announced: who sends slowly holds little.
+void HttpConnection::charge_body(size_t bytes) {
+  body_received_ += bytes;
+  body_reserved_ += bytes;
+  state_->body_bytes += bytes;
+}
+
+void HttpConnection::refuse_for_now() {
+  HttpResponse busy =
+      state_->handler.transport_error(503, "too many request bodies are being read; try again");
+  busy.headers.push_back({"Retry-After", "1"});
+  refuse_request(std::move(busy));
 }
 
 void HttpConnection::on_head() {
@@ -116,16 +136,6 @@ void HttpConnection::on_head() {
   keep_alive_ = request.keep_alive && !state_->closing;
   if (auto refusal = state_->handler.screen(head_)) return refuse_request(std::move(*refusal));
 
-  const size_t announced = parser_->announced_body_bytes();
-  const size_t reserve = parser_->has_body() && announced == 0 ? state_->config.limits.body_bytes : announced;
-  if (state_->body_bytes + reserve > state_->config.inflight_body_bytes) {
-    HttpResponse busy =
-        state_->handler.transport_error(503, "too many request bodies are being read; try again");
-    busy.headers.push_back({"Retry-After", "1"});
-    return refuse_request(std::move(busy));
-  }
-  body_reserved_ = reserve;
-  state_->body_bytes += reserve;
   if (parser_->expects_continue() && parser_->has_body()) enqueue("HTTP/1.1 100 Continue\r\n\r\n");
   phase_ = Phase::kBody;
   phase_since_ = Clock::now();

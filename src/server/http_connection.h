@@ -77,6 +77,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void on_written(boost::system::error_code ec, size_t bytes);
   void linger();
   void leave();  // the client is gone
+  void charge_body(size_t bytes);
+  void refuse_for_now();
   void release_body_budget();
   bool current(uint64_t sequence) const { return sequence == sequence_ && phase_ == Phase::kAnswering; }
   bool client_hung_up() const;
