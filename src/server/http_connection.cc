@@ -97,12 +97,12 @@ void HttpConnection::advance() {
     const HttpParser::State parsed = parser_->state();
     if (parsed == HttpParser::State::kError)
       on_parse_error();
+    else if (phase_ == Phase::kBody && state_->body_bytes > state_->config.inflight_body_bytes)
+      refuse_for_now();
     else if (parsed == HttpParser::State::kHeadDone)
       on_head();
     else if (parsed == HttpParser::State::kDone)
       on_request();
-    else if (phase_ == Phase::kBody && state_->body_bytes > state_->config.inflight_body_bytes)
-      refuse_for_now();
     else
       break;
   }

@@ -354,6 +354,20 @@ TEST_F(HttpServerTest, BodyBudgetIsShared) {
   EXPECT_EQ(ask(post("/echo", std::string(100, 'y'))).status, 200);
 }
 
+// A chunk's line that never ends is refused, and what its connection was charged is given back with it.
+TEST_F(HttpServerTest, EndlessChunkLinesCostNobodyElse) {
+  HttpServerConfig config;
+  config.inflight_body_bytes = 100'000;
+  start(config);
+  for (int i = 0; i < 8; ++i) {
+    RawClient flood(server_->port());
+    flood.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8000\r\n" +
+               std::string(0x8000, 'x') + "\r\n1d;" + std::string(70'000, 'a'));
+    EXPECT_EQ(flood.receive_answer().status, 400);
+  }
+  EXPECT_EQ(ask(post("/echo", std::string(90'000, 'y'))).status, 200);
+}
+
 TEST_F(HttpServerTest, PortInUseIsAnError) {
   start();
   HttpServerConfig config;
