@@ -18,8 +18,7 @@ TemplateValue template_value(const boost::json::value& value);
 
 // Checks OpenAI chat messages and turns them into what templates expect: text parts joined by line feeds,
 // null content as "", developer as system, several leading system messages as one, the arguments of earlier
-// tool calls as objects. Problems name the message and field. `param` is what the messages are called in the
-// request.
+// tool calls as objects. Problems name the message and field.
 Problem messages_to_template(const boost::json::array& messages, ContentForm form, TemplateValue* out);
 
 }  // namespace kvasir

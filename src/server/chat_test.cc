@@ -227,7 +227,7 @@ struct Parsed {
 };
 
 Parsed parse_in_pieces(const std::string& text, size_t piece, size_t max_calls = 100) {
-  ToolCallParser parser(max_calls);
+  ToolCallParser parser({"f", "tide", "now"}, max_calls);
   Parsed parsed;
   for (size_t at = 0; at < text.size(); at += piece)
     parser.push(text.substr(at, piece), &parsed.content, &parsed.calls);
@@ -263,6 +263,38 @@ TEST(ToolCallParser, WhatIsNoCallStaysText) {
       EXPECT_TRUE(parsed.calls.empty());
     }
   }
+}
+
+TEST(ToolCallParser, AnAnswerThatIsNothingButACallIsOne) {
+  for (const std::string text :
+       {"{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "\n{ \"name\":\"f\",\"arguments\":{\"a\":1} }\n",
+        "```json\n{\n  \"name\": \"f\",\n  \"arguments\": {\"a\": 1}\n}\n```",
+        "```\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```\n"}) {
+    for (size_t piece = 1; piece <= text.size(); ++piece) {
+      const Parsed parsed = parse_in_pieces(text, piece);
+      EXPECT_EQ(parsed.content, "") << text;
+      ASSERT_EQ(parsed.calls.size(), 1u) << text;
+      EXPECT_EQ(parsed.calls[0].arguments, "{\"a\":1}");
+    }
+  }
+  for (const std::string text :
+       {"{\"name\": \"other\", \"arguments\": {}}", "{\"name\": \"f\"", "{\"name\": \"f\"} and more",
+        "```python\nx\n```", "`f`", "```json\n{\"name\": \"f\"}\n``` as you see", "{\"names\": 1}", "{", "",
+        "```json\n[1]\n```"}) {
+    for (size_t piece = 1; piece <= text.size(); ++piece) {
+      const Parsed parsed = parse_in_pieces(text, piece);
+      EXPECT_EQ(parsed.content, text);
+      EXPECT_TRUE(parsed.calls.empty()) << text;
+    }
+  }
+}
+
+TEST(ToolCallParser, TextThatIsNoCallIsNotHeldBack) {
+  ToolCallParser parser({"f"}, 1);
+  std::string content;
+  std::vector<ToolCall> calls;
+  parser.push("```py", &content, &calls);
+  EXPECT_EQ(content, "```py");
 }
 
 TEST(ToolCallParser, EndOfTheAnswerEndsAWholeCall) {

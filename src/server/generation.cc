@@ -24,6 +24,13 @@ std::string json_of(const TokenEvent& event) {
   return json.take();
 }
 
+// The names of checked tools.
+std::vector<std::string> tool_names(const boost::json::array& tools) {
+  std::vector<std::string> names;
+  for (const boost::json::value& tool : tools) names.emplace_back(tool.at("function").at("name").as_string());
+  return names;
+}
+
 }  // namespace
 
 Generation::Generation(const ServedModel& model, std::shared_ptr<HttpExchange> exchange,
@@ -42,7 +49,8 @@ Generation::Generation(const ServedModel& model, std::shared_ptr<HttpExchange> e
   head_.created = std::time(nullptr);
   head_.seed = request_.seed ? *request_.seed : fresh_seed();
   if (request_.chat && request_.use_tools && !request_.tools.empty()) {
-    for (Choice& choice : choices_) choice.parser.emplace(request_.parallel_tool_calls ? SIZE_MAX : 1);
+    const size_t most = request_.parallel_tool_calls ? SIZE_MAX : 1;
+    for (Choice& choice : choices_) choice.parser.emplace(tool_names(request_.tools), most);
   }
 }
 

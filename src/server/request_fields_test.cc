@@ -212,7 +212,8 @@ TEST(ApiPage, IsWhatTheTableSays) {
   std::stringstream page;
   page << file.rdbuf();
   EXPECT_NE(page.str().find(api_fields_markdown()), std::string::npos)
-      << "docs/api.md is out of date: run build/release/make_api_docs docs/api.md";
+      << "docs/api.md is out of date: build make_api_docs and run build/release/src/server/make_api_docs "
+         "docs/api.md";
 }
 
 }  // namespace

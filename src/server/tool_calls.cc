@@ -23,6 +23,45 @@ size_t partial_match(std::string_view text, std::string_view marker) {
   return 0;
 }
 
+constexpr std::string_view kFence = "```";
+
+std::string_view without_space_in_front(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(kSpace), text.size()));
+}
+
+// Takes `expected` off the front of *text. False when it is not there; what ends early may still become it,
+// and leaves *text empty.
+bool take(std::string_view expected, std::string_view* text) {
+  const size_t n = std::min(expected.size(), text->size());
+  if (text->substr(0, n) != expected.substr(0, n)) return false;
+  text->remove_prefix(n);
+  return true;
+}
+
+// Whether the text begins a call without tags, or may still do so.
+bool begins_bare_call(std::string_view text) {
+  text = without_space_in_front(text);
+  if (text.starts_with('`')) {
+    if (!take(kFence, &text)) return false;
+    if (text.starts_with('j') && !take("json", &text)) return false;
+    text = without_space_in_front(text);
+  }
+  if (!take("{", &text)) return false;
+  text = without_space_in_front(text);
+  return take("\"name\"", &text);
+}
+
+// What stands between the fences, or the text itself.
+std::string_view without_fences(std::string_view text) {
+  text = without_space_in_front(text);
+  if (!take(kFence, &text)) return text;
+  take("json", &text);
+  const size_t end = text.rfind(kFence);
+  const bool nothing_after =
+      end != std::string_view::npos && without_space_in_front(text.substr(end + 3)).empty();
+  return nothing_after ? text.substr(0, end) : text;
+}
+
 }  // namespace
 
 std::optional<ToolCall> parse_tool_call(std::string_view block) {
@@ -58,8 +97,22 @@ bool ToolCallParser::take_block(std::string_view block, std::vector<ToolCall>* c
   return true;
 }
 
+bool ToolCallParser::take_bare_call(std::vector<ToolCall>* calls) {
+  const std::string_view text = without_fences(held_);
+  const auto call = parse_tool_call(text);
+  if (!call || std::find(tools_.begin(), tools_.end(), call->name) == tools_.end()) return false;
+  take_block(text, calls);
+  held_.clear();
+  return true;
+}
+
 void ToolCallParser::push(std::string_view text, std::string* content, std::vector<ToolCall>* calls) {
   held_ += text;
+  may_be_bare_ = may_be_bare_ && begins_bare_call(held_);
+  if (!may_be_bare_) read_blocks(content, calls);
+}
+
+void ToolCallParser::read_blocks(std::string* content, std::vector<ToolCall>* calls) {
   while (true) {
     if (!in_block_) {
       const size_t open = held_.find(kOpen);
@@ -81,6 +134,10 @@ void ToolCallParser::push(std::string_view text, std::string* content, std::vect
 }
 
 void ToolCallParser::finish(std::string* content, std::vector<ToolCall>* calls) {
+  if (std::exchange(may_be_bare_, false)) {
+    if (take_bare_call(calls)) return;
+    read_blocks(content, calls);
+  }
   if (in_block_ && !take_block(held_, calls)) release(std::string(kOpen) + held_, content);
   if (!in_block_) release(held_, content);
   held_.clear();
