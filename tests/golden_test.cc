@@ -134,10 +134,7 @@ TEST_P(Goldens, MeanKlAndTopOneAgreement) {
 }
 
 std::string golden_name(const testing::TestParamInfo<Expectation>& model) {
-  std::string name = model.param.file;
-  for (char& c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-  return name;
+  return model_test_name(model.param.file);
 }
 
 INSTANTIATE_TEST_SUITE_P(

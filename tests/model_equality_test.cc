@@ -100,10 +100,7 @@ TEST(ScalarReference, DefinesTheBitsOfAWholeModel) {
 }
 
 std::string test_name(const testing::TestParamInfo<const char*>& model) {
-  std::string name = model.param;
-  for (char& c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-  return name;
+  return model_test_name(model.param);
 }
 
 INSTANTIATE_TEST_SUITE_P(Real, EveryModel,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -15,6 +16,13 @@ namespace kvasir {
 // Where tools/fetch_models.py puts the real models.
 inline std::string model_path(const std::string& file) {
   return std::string(KVASIR_SOURCE_DIR) + "/models/" + file;
+}
+
+// A model file's name as a test may bear it.
+inline std::string model_test_name(std::string file) {
+  for (char& c : file)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return file;
 }
 
 // A real model with a pool of its own, driven without the engine: the test hands out block tables itself.

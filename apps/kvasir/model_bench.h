@@ -45,7 +45,7 @@ class ModelBench {
 
  private:
   ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size);
-  void fill(const BenchShape& shape, uint32_t tokens_each);
+  void fill(const BenchShape& shape, uint32_t entries);
   void step(const BenchShape& shape, uint32_t first, uint32_t rows_each, bool logits);
 
   ThreadPool pool_;

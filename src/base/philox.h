@@ -10,9 +10,4 @@ namespace kvasir {
 // happens.
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// A word as a float strictly between 0 and 1, in steps of 2^-23 offset by half a step: log() of it is finite.
-inline float open_unit(uint32_t word) {
-  return (static_cast<float>(word >> 9) + 0.5f) * 0x1p-23f;
-}
-
 }  // namespace kvasir

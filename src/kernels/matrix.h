@@ -44,5 +44,7 @@ struct QuantRows {
 // memory.
 size_t quant_rows_bytes(uint32_t m, uint32_t k);
 QuantRows carve_quant_rows(std::byte* memory, uint32_t m, uint32_t k);
+// The same rows seen from `groups` groups further on: column groups * 32 of row 0, or row r for r * k / 32.
+QuantRows advance_groups(QuantRows rows, size_t groups);
 
 }  // namespace kvasir

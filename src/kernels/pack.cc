@@ -140,6 +140,15 @@ QuantRows carve_quant_rows(std::byte* memory, uint32_t m, uint32_t k) {
   return out;
 }
 
+QuantRows advance_groups(QuantRows rows, size_t groups) {
+  rows.q += groups * kGroup;
+  rows.d += groups;
+  rows.ds += groups;
+  rows.nsum += groups;
+  rows.nsum16 += 2 * groups;
+  return rows;
+}
+
 std::string_view linear_kernel_name(Isa isa, DType type) {
   CHECK(find_dtype(static_cast<uint32_t>(type)) != nullptr);
   return isa_name(isa);

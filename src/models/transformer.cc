@@ -17,17 +17,6 @@ std::vector<double> inverse_frequencies(uint32_t rope_dim, double base, double l
   return out;
 }
 
-// Columns [begin, end) of quantised rows, as rows of their own.
-QuantRows columns_of(const QuantRows& x, uint32_t begin) {
-  QuantRows part = x;
-  part.q += begin;
-  part.d += begin / kGroup;
-  part.ds += begin / kGroup;
-  part.nsum += begin / kGroup;
-  part.nsum16 += begin / (kGroup / 2);
-  return part;
-}
-
 }  // namespace
 
 Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelTable& kernels,
@@ -236,8 +225,8 @@ void Transformer::attend_item(const AttentionItem& item, const Step& step, uint3
                       .scratch = scratch});
   const uint32_t first_col = item.kv_head * group * hd;
   kernels_.quantize_rows(buffers_.attn + item.first_row * static_cast<size_t>(config_.q_dim()) + first_col,
-                         config_.q_dim(), item.rows, group * hd, columns_of(buffers_.attn_q, first_col),
-                         item.first_row);
+                         config_.q_dim(), item.rows, group * hd,
+                         advance_groups(buffers_.attn_q, first_col / kGroup), item.first_row);
 }
 
 // Adds a branch to the residual stream, through its own norm where the model has one. Ends at a barrier.
@@ -283,7 +272,8 @@ void Transformer::mlp(Worker& worker, const LayerWeights& layer, uint32_t rows) 
       kernels_.gated_act(config_.activation, gate, buffers_.up + r * static_cast<size_t>(f) + first, count,
                          gate);
     }
-    kernels_.quantize_rows(buffers_.gate + first, f, rows, count, columns_of(buffers_.ffn_q, first), 0);
+    kernels_.quantize_rows(buffers_.gate + first, f, rows, count,
+                           advance_groups(buffers_.ffn_q, first / kGroup), 0);
   }
   worker.barrier();
 }

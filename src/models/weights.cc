@@ -55,12 +55,11 @@ class Binder {
   }
 
   // Rows kept in the file's own format.
-  void raw_rows(const std::string& name, uint64_t k, TensorView& out) {
+  void raw_rows(const std::string& name, TensorView& out) {
     const TensorInfo* t = find(name, true);
     if (t == nullptr) return;
     out = t->view;
     out.data = place(Placement::Kind::kRawRows, *t, t->view.bytes());
-    (void)k;
   }
 
   const TensorInfo* find(const std::string& name, bool required) {
@@ -137,7 +136,7 @@ void bind_model(Binder& b, ModelConfig& c, ModelWeights& w) {
   if (w.tied)
     b.matrix("token_embd.weight", c.vocab_size, c.hidden_dim, w.head);
   else
-    b.raw_rows("token_embd.weight", c.hidden_dim, w.embedding);
+    b.raw_rows("token_embd.weight", w.embedding);
   b.floats("output_norm.weight", c.hidden_dim, w.output_norm, true);
   b.floats("rope_freqs.weight", c.rope_dim / 2, w.rope_factors, false);
   w.layers.assign(c.layers, {});

@@ -136,13 +136,8 @@ bool HttpParser::expects_continue() const {
          boost::beast::iequals(impl_->request.header("Expect"), "100-continue");
 }
 
-uint64_t HttpParser::announced_body_bytes() const {
-  const auto length = impl_->parser.content_length();
-  return length ? *length : 0;
-}
-
 bool HttpParser::has_body() const {
-  return impl_->parser.chunked() || announced_body_bytes() > 0;
+  return impl_->parser.chunked() || impl_->parser.content_length().value_or(0) > 0;
 }
 
 int HttpParser::error_status() const {

@@ -36,7 +36,6 @@ class HttpParser {
   // The head from kHeadDone on, the body at kDone.
   HttpRequest& request();
   bool expects_continue() const;
-  uint64_t announced_body_bytes() const;  // 0 for none and for chunked
   bool has_body() const;
 
   // What is wrong, at kError.

@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include "kernels/generic/quantize_loop.h"
 #include "kernels/isa/linear_functions.h"
 
 namespace kvasir::avx2 {
@@ -52,15 +53,7 @@ namespace {
 
 void quantize_rows(const float* x, size_t ldx, uint32_t rows, uint32_t k, const QuantRows& out,
                    uint32_t first_row) {
-  const size_t groups = k / kGroup, stride = out.k / kGroup;
-  for (uint32_t r = 0; r < rows; ++r) {
-    const size_t row = size_t{first_row} + r;
-    for (size_t g = 0; g < groups; ++g) {
-      const size_t at = row * stride + g;
-      quantize_group(x + r * ldx + g * kGroup, out.q + at * kGroup, out.d + at, out.ds + at, out.nsum + at,
-                     out.nsum16 + 2 * at);
-    }
-  }
+  quantize_groupwise(x, ldx, rows, k, out, first_row, quantize_group);
 }
 
 }  // namespace kvasir::avx2
