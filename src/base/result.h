@@ -14,11 +14,11 @@ namespace kvasir {
 enum class ErrorCode {
   kOk,
   kInvalidArgument,    // the caller's input is wrong and will stay wrong
-  kNotFound,           // a file, key or tensor that is not there
+  kNotFound,           // a file, or what a client asks for by name, that is not there
   kUnsupported,        // well-formed, but a feature we do not have
   kResourceExhausted,  // a queue, pool or limit is full now
   kUnavailable,        // starting or draining
-  kCorrupt,            // bytes that contradict themselves (a damaged or hostile file)
+  kCorrupt,            // a file that lacks what it must hold or contradicts itself (damaged or hostile)
   kIo,                 // the operating system refused
   kInternal,           // our fault
 };
@@ -33,10 +33,16 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == ErrorCode::kOk; }
   ErrorCode code() const { return code_; }
   const std::string& message() const { return message_; }
+  // The request field that is wrong ("n"), or "" where no single one is.
+  const std::string& field() const { return field_; }
+  Status about(std::string field) && {
+    field_ = std::move(field);
+    return std::move(*this);
+  }
 
  private:
   ErrorCode code_ = ErrorCode::kOk;
-  std::string message_;
+  std::string message_, field_;
 };
 
 inline Status invalid_argument(std::string m) {
