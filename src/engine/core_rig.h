@@ -104,7 +104,7 @@ class CoreRig {
     config.check_invariants = true;
     const KvLayout layout = KvLayout::make(model.config().kv_layers(), 16).value();
     return std::make_unique<EngineCore>(config, layout, options_.blocks, model, tokenizer,
-                                        kernel_table(best_isa()), 7);
+                                        kernel_table(best_isa()), threads, 7);
   }
 
   void take(uint64_t id, TokenEvent&& e) {
@@ -130,6 +130,7 @@ class CoreRig {
  public:
   FakeLm model;
   FakeTokenizer tokenizer;
+  ThreadPool threads{2};
   std::map<Key, Answer> answers;
   std::unique_ptr<EngineCore> core;
 };

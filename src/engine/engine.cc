@@ -30,11 +30,11 @@ constexpr std::chrono::milliseconds kQuiet{20};
 class ThreadedEngine final : public Engine {
  public:
   ThreadedEngine(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
-                 const Tokenizer& tokenizer, const KernelTable& kernels)
+                 const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool)
       : config_(config),
-        limits_{model.config().vocab_size, config.max_model_len, config.max_num_seqs},
+        limits_{model.config().vocab_size, config.max_model_len, config.max_num_seqs, tokenizer.end_tokens()},
         token_capacity_(uint64_t{blocks / layout.units()} * layout.block_size()),
-        core_(config, layout, blocks, model, tokenizer, kernels, random_seed()) {
+        core_(config, layout, blocks, model, tokenizer, kernels, pool, random_seed()) {
     stats_ = core_.update_stats();
     thread_ = std::thread([this] { run(); });
   }
@@ -222,7 +222,8 @@ CausalLm::Limits model_limits(const EngineConfig& config) {
 }
 
 Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, CausalLm& model,
-                                              const Tokenizer& tokenizer, const KernelTable& kernels) {
+                                              const Tokenizer& tokenizer, const KernelTable& kernels,
+                                              ThreadPool& pool) {
   KVASIR_RETURN_IF_ERROR(check_config(config, model.config().context_length));
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
                           KvLayout::make(model.config().kv_layers(), config.block_size));
@@ -242,7 +243,7 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, Causal
                blocks / layout.units() * layout.block_size(), complete.max_model_len);
   try {
     return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
-        complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels));
+        complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels, pool));
   } catch (const std::bad_alloc&) {
     return resource_exhausted(
         fmt::format("the machine does not give {} bytes for the KV pool", config.kv_bytes));

@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/thread_pool.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "models/causal_lm.h"
@@ -33,11 +34,12 @@ CausalLm::Limits model_limits(const EngineConfig& config);
 // functions are thread-safe and never wait for a step.
 class Engine {
  public:
-  // `model` (loaded with model_limits(config)), `tokenizer` and the model's pool outlive the engine. Errors:
-  // a limit of 0, a context longer than the model's, a KV pool too small for one block per group or larger
-  // than the machine gives.
+  // `model` (loaded with model_limits(config)), `tokenizer` and `pool`, the model's, outlive the engine.
+  // Errors: a limit of 0, a context longer than the model's, a KV pool too small for one block per group or
+  // larger than the machine gives.
   static Result<std::unique_ptr<Engine>> start(const EngineConfig& config, CausalLm& model,
-                                               const Tokenizer& tokenizer, const KernelTable& kernels);
+                                               const Tokenizer& tokenizer, const KernelTable& kernels,
+                                               ThreadPool& pool);
   virtual ~Engine() = default;  // cancels everything and joins the thread
 
   // Queues a request. Errors: kInvalidArgument when it can never fit (message with both numbers),

@@ -32,7 +32,8 @@ double monotonic_seconds() {
 }
 
 EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
-                       const Tokenizer& tokenizer, const KernelTable& kernels, uint64_t hash_seed)
+                       const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool,
+                       uint64_t hash_seed)
     : config_(config),
       layout_(layout),
       tokenizer_(tokenizer),
@@ -42,7 +43,8 @@ EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint3
       cache_(layout_, pool_, {config.enable_prefix_caching, hash_seed, 64}),
       scheduler_(scheduler_options(config), layout_, pool_, cache_),
       runner_(model, layout_, blocks, model_limits(config), config.max_num_seqs),
-      recorder_(config.max_model_len) {
+      recorder_(config.max_model_len),
+      sampler_(pool, config.max_num_seqs) {
   row_copy_.resize(vocab_);
 }
 
@@ -115,7 +117,9 @@ void EngineCore::step() {
   }
   runner_.run(plan);
   const double now = monotonic_seconds();
+  sampler_.clear();
   for (const SchedulerOutput::Item& item : plan.items) commit(item, now);
+  for (RowSampler::Row& row : sampler_.run()) accept(*row.choice, std::move(row.chosen), now);
   reap(now);
   recorder_.on_step(plan.rows, monotonic_seconds() - start);
 }
@@ -140,7 +144,7 @@ void EngineCore::commit(const SchedulerOutput::Item& item, double now) {
            internal_error("the model gave an unsound logit (NaN or infinity) for a prompt token"), now);
     return;
   }
-  if (choice.pending() == 0) choose(choice, runner_.logits(item.first_logit_row + item.logit_rows - 1), now);
+  if (choice.pending() == 0) prepare(choice, runner_.logits(item.first_logit_row + item.logit_rows - 1), now);
 }
 
 // Log-probabilities of prompt tokens from the rows just computed. False when a row is unsound.
@@ -153,7 +157,7 @@ bool EngineCore::score_prompt(Choice& choice, const SchedulerOutput::Item& item)
     if (!is_sound(row)) return false;
     request.prompt_logprobs.push_back(score_token(row, choice.tokens[first + r + 1],
                                                   static_cast<uint32_t>(request.request.prompt_logprobs),
-                                                  kernels_, scratch_));
+                                                  kernels_, sampler_.scratch()));
     choice.score_from = first + r + 1;
   }
   if (choice.score_from + 1 == choice.prompt_length) {
@@ -164,8 +168,8 @@ bool EngineCore::score_prompt(Choice& choice, const SchedulerOutput::Item& item)
   return true;
 }
 
-// Everything known is computed: takes the next token from the last row's logits.
-void EngineCore::choose(Choice& choice, std::span<float> row, double now) {
+// Everything known is computed: the next token will come from the last row's logits.
+void EngineCore::prepare(Choice& choice, std::span<float> row, double now) {
   RequestTimes& times = choice.request.times;
   if (times.first_token == 0) {
     times.first_token = now;
@@ -176,7 +180,10 @@ void EngineCore::choose(Choice& choice, std::span<float> row, double now) {
     return;
   }
   if (choice.slots > 1) part_choices(choice, row, now);
-  Result<SampledToken> chosen = choice.sampler.sample(row, choice.known(), choice.output_tokens, scratch_);
+  sampler_.add(choice, row);
+}
+
+void EngineCore::accept(Choice& choice, Result<SampledToken> chosen, double now) {
   if (!chosen.ok()) {
     finish(choice, FinishReason::kError, chosen.status(), now);
     return;
@@ -204,7 +211,7 @@ void EngineCore::part_choices(Choice& first, std::span<const float> row, double 
     Choice& added = *request.choices.emplace_back(std::move(choice));
     scheduler_.add_fork(first, added);
     std::copy(row.begin(), row.end(), row_copy_.begin());
-    choose(added, row_copy_, now);
+    accept(added, sampler_.sample(added, row_copy_), now);
   }
 }
 

@@ -5,10 +5,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "decoding/sampler_scratch.h"
 #include "engine/choice.h"
 #include "engine/engine.h"
 #include "engine/model_runner.h"
+#include "engine/row_sampler.h"
 #include "engine/scheduler.h"
 #include "engine/stats_recorder.h"
 
@@ -20,7 +20,7 @@ class EngineCore {
   // `config` is complete (see Engine::start). The references outlive the core. Throws std::bad_alloc when the
   // machine has not the memory.
   EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
-             const Tokenizer& tokenizer, const KernelTable& kernels, uint64_t hash_seed);
+             const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool, uint64_t hash_seed);
   ~EngineCore();
 
   // A request that check_request() let through. `arrived` is in monotonic_seconds(). Ids ascend.
@@ -50,7 +50,8 @@ class EngineCore {
   void note_started(const SchedulerOutput& plan, double now);
   void commit(const SchedulerOutput::Item& item, double now);
   bool score_prompt(Choice& choice, const SchedulerOutput::Item& item);
-  void choose(Choice& choice, std::span<float> row, double now);
+  void prepare(Choice& choice, std::span<float> row, double now);
+  void accept(Choice& choice, Result<SampledToken> chosen, double now);
   void part_choices(Choice& first, std::span<const float> row, double now);
   void finish(Choice& choice, FinishReason reason, const Status& error, double now);
   void finish_unparted(Choice& choice, FinishReason reason, const Status& error);
@@ -66,7 +67,7 @@ class EngineCore {
   Scheduler scheduler_;
   ModelRunner runner_;
   StatsRecorder recorder_;
-  SamplerScratch scratch_;
+  RowSampler sampler_;
   std::vector<float> row_copy_;
   std::unordered_map<uint64_t, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<uint64_t> ended_;  // in this step, still held

@@ -88,7 +88,9 @@ class EngineTest : public testing::Test {
     config_.kv_bytes = 60 * KvLayout::make(model_.config().kv_layers(), 16).value().block_bytes();
     config_.check_invariants = true;
   }
-  void start() { engine_ = Engine::start(config_, model_, tokenizer_, kernel_table(best_isa())).value(); }
+  void start() {
+    engine_ = Engine::start(config_, model_, tokenizer_, kernel_table(best_isa()), threads_).value();
+  }
   void wait_for_idle() {
     for (int i = 0; i < 2000 && engine_->stats().running + engine_->stats().waiting > 0; ++i)
       std::this_thread::sleep_for(milliseconds(1));
@@ -97,6 +99,7 @@ class EngineTest : public testing::Test {
   Gate gate_;
   FakeLm model_;
   FakeTokenizer tokenizer_;
+  ThreadPool threads_{2};
   EngineConfig config_;
   std::unique_ptr<Engine> engine_;
 };
@@ -262,7 +265,7 @@ TEST_F(EngineTest, ImpossibleConfigurationsAreRefused) {
   const auto refused = [&](auto change) {
     EngineConfig config = config_;
     change(config);
-    return !Engine::start(config, model_, tokenizer_, kernel_table(best_isa())).ok();
+    return !Engine::start(config, model_, tokenizer_, kernel_table(best_isa()), threads_).ok();
   };
   EXPECT_TRUE(refused([](EngineConfig& c) { c.kv_bytes = 100; }));
   EXPECT_TRUE(refused([](EngineConfig& c) { c.block_size = 20; }));

@@ -12,6 +12,7 @@
 #include "kvcache/kv_store.h"
 #include "models/forward_batch.h"
 #include "models/model_config.h"
+#include "models/step_profile.h"
 
 namespace kvasir {
 
@@ -39,6 +40,9 @@ class CausalLm {
   // Allocates nothing. The batch must be within the limits, and every table entry that a row reads or writes
   // present.
   virtual void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) = 0;
+
+  // From now on adds the time of each phase to `profile`, which outlives its use; null: no longer.
+  virtual void set_profile(StepProfile* profile) { (void)profile; }
 };
 
 }  // namespace kvasir

@@ -9,6 +9,11 @@
 namespace kvasir {
 namespace {
 
+// With many rows, gate and up go this many panels at a time: 128 columns of 512 rows fill half of a 1 MiB
+// cache. With few, one stretch reads each matrix as one stream.
+constexpr uint32_t kStretchRows = 24;
+constexpr uint64_t kStretchPanels = 8;
+
 std::vector<double> inverse_frequencies(uint32_t rope_dim, double base, double linear_factor,
                                         const float* factors) {
   std::vector<double> out(rope_dim / 2);
@@ -39,6 +44,7 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<floa
   CHECK(step.rows <= limits_.max_rows && batch.logit_rows.size() <= limits_.max_logit_rows);
   CHECK(logits.size() >= batch.logit_rows.size() * config_.vocab_size);
   plan_attention(batch);
+  if (profile_ != nullptr) ++profile_->steps;
   pool_.run([&](Worker& worker) { run_worker(worker, step); });
 }
 
@@ -57,25 +63,36 @@ void Transformer::plan_attention(const ForwardBatch& batch) {
 
 void Transformer::run_worker(Worker& worker, const Step& step) {
   StepBuffers& b = buffers_;
+  PhaseClock clock(worker.index() == 0 ? profile_ : nullptr);
   embed_rows(worker, step);
+  clock.mark(StepPhase::kEmbed);
   for (uint32_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& w = weights_.layers[l];
     norm_rows(worker, step.rows, w.attn_norm);
+    clock.mark(StepPhase::kNorm);
     const Product qkv[] = {{&w.q, w.q_bias, b.q, config_.q_dim()},
                            {&w.k, w.k_bias, b.k, config_.kv_dim()},
                            {&w.v, w.v_bias, b.v, config_.kv_dim()}};
     products(worker, qkv, b.hidden_q, b.normed, step.rows);
     worker.barrier();
+    clock.mark(StepPhase::kQkv);
     qkv_rows(worker, step, l);
+    clock.mark(StepPhase::kRope);
     attend(worker, step, l);
+    clock.mark(StepPhase::kAttention);
     branch_output(worker, {&w.o, w.o_bias, nullptr, config_.hidden_dim}, b.attn_q, b.attn, step.rows,
                   w.post_attn_norm);
+    clock.mark(StepPhase::kAttnOut);
     norm_rows(worker, step.rows, w.ffn_norm);
+    clock.mark(StepPhase::kNorm);
     mlp(worker, w, step.rows);
+    clock.mark(StepPhase::kGateUp);
     branch_output(worker, {&w.down, nullptr, nullptr, config_.hidden_dim}, b.ffn_q, b.gate, step.rows,
                   w.post_ffn_norm);
+    clock.mark(StepPhase::kDown);
   }
   if (!step.batch.logit_rows.empty()) output_head(worker, step);
+  clock.mark(StepPhase::kHead);
 }
 
 void Transformer::embed_rows(Worker& worker, const Step& step) {
@@ -248,34 +265,41 @@ void Transformer::branch_output(Worker& worker, const Product& product, const Qu
   // The next norm of these rows runs on the same worker.
 }
 
-// act(gate) * up, quantised; a worker activates the very columns it computed. Ends at a barrier.
+// act(gate) * up, quantised; a worker activates the very columns it computed, a stretch at a time while they
+// are still in its cache. Ends at a barrier.
 void Transformer::mlp(Worker& worker, const LayerWeights& layer, uint32_t rows) {
-  const uint32_t f = config_.ffn_dim;
   const auto [begin, end] = worker.share(layer.gate.panels(), 2);
-  if (begin < end) {
-    for (const auto& [w, out] : {std::pair{&layer.gate, buffers_.gate}, {&layer.up, buffers_.up}})
-      kernels_.linear({.w = w,
-                       .x = &buffers_.hidden_q,
-                       .xf = buffers_.normed,
-                       .rows = rows,
-                       .panel_begin = static_cast<uint32_t>(begin),
-                       .panel_end = static_cast<uint32_t>(end),
-                       .out = out,
-                       .ldo = f,
-                       .bias = nullptr,
-                       .mode = LinearOutput::kStore,
-                       .scratch = buffers_.scratch(worker.index())});
-    const auto first = static_cast<uint32_t>(begin * kPanelCols);
-    const uint32_t count = std::min(f, static_cast<uint32_t>(end * kPanelCols)) - first;
-    for (uint32_t r = 0; r < rows; ++r) {
-      float* gate = buffers_.gate + r * static_cast<size_t>(f) + first;
-      kernels_.gated_act(config_.activation, gate, buffers_.up + r * static_cast<size_t>(f) + first, count,
-                         gate);
-    }
-    kernels_.quantize_rows(buffers_.gate + first, f, rows, count,
-                           advance_groups(buffers_.ffn_q, first / kGroup), 0);
-  }
+  const uint64_t stretch = rows >= kStretchRows ? kStretchPanels : end - begin;
+  for (uint64_t panel = begin; panel < end; panel += stretch)
+    gate_and_up(layer, rows, static_cast<uint32_t>(panel),
+                static_cast<uint32_t>(std::min(end, panel + stretch)), buffers_.scratch(worker.index()));
   worker.barrier();
+}
+
+void Transformer::gate_and_up(const LayerWeights& layer, uint32_t rows, uint32_t panel_begin,
+                              uint32_t panel_end, std::byte* scratch) {
+  const uint32_t f = config_.ffn_dim;
+  for (const auto& [w, out] : {std::pair{&layer.gate, buffers_.gate}, {&layer.up, buffers_.up}})
+    kernels_.linear({.w = w,
+                     .x = &buffers_.hidden_q,
+                     .xf = buffers_.normed,
+                     .rows = rows,
+                     .panel_begin = panel_begin,
+                     .panel_end = panel_end,
+                     .out = out,
+                     .ldo = f,
+                     .bias = nullptr,
+                     .mode = LinearOutput::kStore,
+                     .scratch = scratch});
+  const uint32_t first = panel_begin * kPanelCols;
+  const uint32_t count = std::min(f, panel_end * kPanelCols) - first;
+  for (uint32_t r = 0; r < rows; ++r) {
+    float* gate = buffers_.gate + r * static_cast<size_t>(f) + first;
+    kernels_.gated_act(config_.activation, gate, buffers_.up + r * static_cast<size_t>(f) + first, count,
+                       gate);
+  }
+  kernels_.quantize_rows(buffers_.gate + first, f, rows, count,
+                         advance_groups(buffers_.ffn_q, first / kGroup), 0);
 }
 
 void Transformer::output_head(Worker& worker, const Step& step) {

@@ -6,6 +6,7 @@
 
 #include "models/causal_lm.h"
 #include "models/step_buffers.h"
+#include "models/step_profile.h"
 #include "models/weights.h"
 
 namespace kvasir {
@@ -22,6 +23,7 @@ class Transformer final : public CausalLm {
   const ModelConfig& config() const override { return config_; }
   size_t weight_bytes() const override { return weights_.memory.size(); }
   void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) override;
+  void set_profile(StepProfile* profile) override { profile_ = profile; }
 
  private:
   // One matrix of a phase: out[rows][ldo] (+)= x . w + bias.
@@ -59,6 +61,8 @@ class Transformer final : public CausalLm {
   void branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf,
                      uint32_t rows, const float* post_norm);
   void mlp(Worker& worker, const LayerWeights& layer, uint32_t rows);
+  void gate_and_up(const LayerWeights& layer, uint32_t rows, uint32_t panel_begin, uint32_t panel_end,
+                   std::byte* scratch);
   void output_head(Worker& worker, const Step& step);
   KvPlanes planes(const KvStore& kv, uint32_t layer) const;
 
@@ -68,6 +72,7 @@ class Transformer final : public CausalLm {
   ThreadPool& pool_;
   Limits limits_;
   StepBuffers buffers_;
+  StepProfile* profile_ = nullptr;
   std::vector<double> inv_freq_[2];  // global and local base
   std::vector<AttentionItem> items_;
   std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // one cursor per layer
