@@ -208,8 +208,8 @@ const TensorInfo* GgufFile::find_tensor(std::string_view name) const {
   return it != by_name_.end() && tensors_[*it].name == name ? &tensors_[*it] : nullptr;
 }
 
-void GgufFile::release(const TensorInfo& tensor) const {
-  if (tensor.shard < shards_.size()) shards_[tensor.shard].release({tensor.view.data, tensor.view.bytes()});
+void GgufFile::release(const TensorInfo& tensor, size_t offset, size_t bytes) const {
+  if (tensor.shard < shards_.size()) shards_[tensor.shard].release({tensor.view.data + offset, bytes});
 }
 
 }  // namespace kvasir

@@ -43,8 +43,10 @@ class GgufFile {
   // nullptr when there is no such tensor.
   const TensorInfo* find_tensor(std::string_view name) const;
 
-  // The file's pages under this tensor may be dropped: its values have been copied elsewhere.
-  void release(const TensorInfo& tensor) const;
+  // The file's pages wholly under these bytes of a tensor may be dropped: their values have been copied
+  // elsewhere.
+  void release(const TensorInfo& tensor, size_t offset, size_t bytes) const;
+  void release(const TensorInfo& tensor) const { release(tensor, 0, tensor.view.bytes()); }
 
  private:
   std::string path_;

@@ -23,7 +23,7 @@ constexpr std::string_view kKinds[] = {"a boolean",
 static_assert(std::size(kKinds) == std::variant_size_v<GgufMetadata::Value>);
 
 Status missing(std::string_view key) {
-  return not_found(fmt::format("metadata key {} is missing", quoted(key)));
+  return corrupt(fmt::format("metadata key {} is missing", quoted(key)));
 }
 
 // The value of `key` as a T; nullptr when the key is absent.

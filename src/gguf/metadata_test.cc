@@ -65,7 +65,7 @@ TEST(GgufMetadata, ARequiredKeyMayNot) {
   const GgufMetadata m;
   for (const Status& status : {m.require_int("k", 0, 1).status(), m.require_float("k").status(),
                                m.require_string("k").status(), m.require_strings("k").status()}) {
-    EXPECT_EQ(status.code(), ErrorCode::kNotFound);
+    EXPECT_EQ(status.code(), ErrorCode::kCorrupt);
     EXPECT_EQ(status.message(), "metadata key 'k' is missing");
   }
 }

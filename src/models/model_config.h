@@ -19,7 +19,7 @@ namespace kvasir {
 struct ModelConfig {
   std::string architecture;  // general.architecture, for display only
   std::string name;          // general.name, for display only
-  uint32_t vocab_size = 0;   // rows of the embedding, filled at load
+  uint32_t vocab_size = 0;   // tokens, each with a row of the embedding; filled at load
   uint32_t hidden_dim = 0;
   uint32_t ffn_dim = 0;
   uint32_t layers = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <unordered_set>
@@ -23,6 +24,7 @@ struct Placement {
   enum class Kind { kPacked, kFloats, kRawRows };
   Kind kind;
   const TensorInfo* tensor;
+  uint32_t rows;  // of the tensor, from its first one
   size_t offset;
   size_t bytes;
 };
@@ -35,36 +37,43 @@ class Binder {
 
   // A packed matrix of n outputs and k inputs.
   void matrix(const std::string& name, uint64_t n, uint64_t k, PackedMatrix& out, bool required = true) {
+    first_rows(name, n, n, k, out, required);
+  }
+
+  // The first `kept` outputs of a matrix of n outputs and k inputs.
+  void first_rows(const std::string& name, uint64_t kept, uint64_t n, uint64_t k, PackedMatrix& out,
+                  bool required) {
     const TensorInfo* t = find(name, required);
     if (t == nullptr || !check_shape(*t, k, n)) return;
     if (!can_pack(t->view.type, static_cast<uint32_t>(k)))
       return fail(unsupported(fmt::format("tensor '{}': {} with {} inputs has no linear kernel", name,
                                           dtype_info(t->view.type).name, k)));
     out.type = t->view.type;
-    out.n = static_cast<uint32_t>(n);
+    out.n = static_cast<uint32_t>(kept);
     out.k = static_cast<uint32_t>(k);
     out.panel_bytes = packed_panel_bytes(out.type, out.k);
-    out.data = place(Placement::Kind::kPacked, *t, out.panel_bytes * out.panels());
+    out.data = place(Placement::Kind::kPacked, *t, out.n, out.panel_bytes * out.panels());
   }
 
   // A vector of n floats; whatever its type in the file, it is kept as f32.
   void floats(const std::string& name, uint64_t n, const float*& out, bool required) {
     const TensorInfo* t = find(name, required);
     if (t == nullptr || !check_shape(*t, n, 1)) return;
-    out = reinterpret_cast<const float*>(place(Placement::Kind::kFloats, *t, n * sizeof(float)));
+    out = reinterpret_cast<const float*>(place(Placement::Kind::kFloats, *t, 1, n * sizeof(float)));
   }
 
-  // Rows kept in the file's own format.
-  void raw_rows(const std::string& name, TensorView& out) {
+  // The first `kept` rows of a matrix, in the file's own format.
+  void raw_rows(const std::string& name, uint32_t kept, TensorView& out) {
     const TensorInfo* t = find(name, true);
     if (t == nullptr) return;
     out = t->view;
-    out.data = place(Placement::Kind::kRawRows, *t, t->view.bytes());
+    out.shape[1] = kept;
+    out.data = place(Placement::Kind::kRawRows, *t, kept, out.bytes());
   }
 
   const TensorInfo* find(const std::string& name, bool required) {
     const TensorInfo* t = file_.find_tensor(name);
-    if (t == nullptr && required) fail(not_found(fmt::format("tensor '{}' is missing", name)));
+    if (t == nullptr && required) fail(corrupt(fmt::format("tensor '{}' is missing", name)));
     if (t != nullptr) used_.insert(name);
     return t;
   }
@@ -73,6 +82,7 @@ class Binder {
     if (status_.ok()) status_ = std::move(status);
   }
   Status status() const { return status_; }
+  const GgufMetadata& metadata() const { return file_.metadata(); }
   size_t total() const { return total_; }
   const std::vector<Placement>& placements() const { return placements_; }
   bool used(const std::string& name) const { return used_.contains(name); }
@@ -86,9 +96,9 @@ class Binder {
     return false;
   }
 
-  const std::byte* place(Placement::Kind kind, const TensorInfo& tensor, size_t bytes) {
+  const std::byte* place(Placement::Kind kind, const TensorInfo& tensor, uint32_t rows, size_t bytes) {
     const size_t offset = total_;
-    placements_.push_back({kind, &tensor, offset, bytes});
+    placements_.push_back({kind, &tensor, rows, offset, bytes});
     total_ += aligned(bytes);
     return base_ + offset;
   }
@@ -122,6 +132,23 @@ void bind_layer(Binder& b, const ModelConfig& c, uint32_t index, LayerWeights& l
   b.floats(name("post_ffw_norm.weight"), c.hidden_dim, l.post_ffn_norm, false);
 }
 
+// As many tokens as the tokenizer has. Rows of the embedding beyond those pad it to a round number: they are
+// left out, so that no token without a text can be chosen. A file without a tokenizer has a token per row.
+Result<uint32_t> vocabulary_size(const GgufMetadata& metadata, uint64_t rows) {
+  constexpr uint64_t kMost = uint64_t{1} << 22;  // of the sampler
+  KVASIR_ASSIGN_OR_RETURN(const std::vector<std::string>* tokens,
+                          metadata.get_strings("tokenizer.ggml.tokens"));
+  const uint64_t size = tokens != nullptr ? tokens->size() : rows;
+  if (size == 0) return corrupt("tokenizer.ggml.tokens is empty");
+  if (size > rows)
+    return corrupt(fmt::format(
+        "tensor 'token_embd.weight' has {} rows, and tokenizer.ggml.tokens {} tokens: each needs a row", rows,
+        size));
+  if (size > kMost)
+    return unsupported(fmt::format("a vocabulary of {} tokens: at most {} are supported", size, kMost));
+  return static_cast<uint32_t>(size);
+}
+
 void bind_model(Binder& b, ModelConfig& c, ModelWeights& w) {
   const TensorInfo* embedding = b.find("token_embd.weight", true);
   if (embedding == nullptr) return;
@@ -130,13 +157,15 @@ void bind_model(Binder& b, ModelConfig& c, ModelWeights& w) {
     return b.fail(corrupt(
         fmt::format("tensor 'token_embd.weight' has shape ({}, {}, {}, {}); {}.embedding_length is {}",
                     shape[0], shape[1], shape[2], shape[3], c.architecture, c.hidden_dim)));
-  c.vocab_size = static_cast<uint32_t>(shape[1]);
-  b.matrix("output.weight", c.vocab_size, c.hidden_dim, w.head, false);
+  const Result<uint32_t> vocabulary = vocabulary_size(b.metadata(), shape[1]);
+  if (!vocabulary.ok()) return b.fail(vocabulary.status());
+  c.vocab_size = *vocabulary;
+  b.first_rows("output.weight", c.vocab_size, shape[1], c.hidden_dim, w.head, false);
   w.tied = !w.head.present() && b.status().ok();
   if (w.tied)
-    b.matrix("token_embd.weight", c.vocab_size, c.hidden_dim, w.head);
+    b.first_rows("token_embd.weight", c.vocab_size, shape[1], c.hidden_dim, w.head, true);
   else
-    b.raw_rows("token_embd.weight", w.embedding);
+    b.raw_rows("token_embd.weight", c.vocab_size, w.embedding);
   b.floats("output_norm.weight", c.hidden_dim, w.output_norm, true);
   b.floats("rope_freqs.weight", c.rope_dim / 2, w.rope_factors, false);
   w.layers.assign(c.layers, {});
@@ -164,26 +193,47 @@ Result<size_t> plan(const GgufFile& file, ModelConfig& config) {
   return binder.total();
 }
 
-void fill(const Placement& p, std::byte* base, const PackedMatrix* shape, ThreadPool& pool) {
-  std::byte* dst = base + p.offset;
-  const TensorView& view = p.tensor->view;
-  switch (p.kind) {
-    case Placement::Kind::kFloats:
+// Reads one tensor at a time from the file into the packed memory. Large ones go by slices whose pages are
+// given back at once: a tied embedding can be most of a file, and would count twice.
+class Filler {
+ public:
+  Filler(const GgufFile& file, std::byte* base, ThreadPool& pool) : file_(file), base_(base), pool_(pool) {}
+
+  void fill(const Placement& p) {
+    std::byte* dst = base_ + p.offset;
+    const TensorView& view = p.tensor->view;
+    if (p.kind == Placement::Kind::kFloats)
       dequantize(view.type, view.data, view.elements(), reinterpret_cast<float*>(dst));
-      break;
-    case Placement::Kind::kRawRows:
-      std::memcpy(dst, view.data, p.bytes);
-      break;
-    case Placement::Kind::kPacked:
-      pool.run([&](Worker& w) {
-        const auto [begin, end] = w.share(shape->panels());
-        if (begin < end)
-          pack_panels(view.type, view.data, shape->n, shape->k, static_cast<uint32_t>(begin),
-                      static_cast<uint32_t>(end), dst);
-      });
-      break;
+    if (p.kind == Placement::Kind::kRawRows) std::memcpy(dst, view.data, p.bytes);
+    if (p.kind == Placement::Kind::kPacked) pack(p, dst);
+    file_.release(*p.tensor);
   }
-}
+
+ private:
+  static constexpr size_t kSliceBytes = size_t{8} << 20;
+
+  void pack(const Placement& p, std::byte* dst) {
+    const TensorView& view = p.tensor->view;
+    const auto k = static_cast<uint32_t>(view.shape[0]);
+    const uint32_t panels = (p.rows + kPanelCols - 1) / kPanelCols;
+    const size_t source_bytes = view.row_bytes() * kPanelCols;
+    const auto slice = static_cast<uint32_t>(std::max<size_t>(pool_.size(), kSliceBytes / source_bytes));
+    for (uint32_t first = 0; first < panels; first += slice) {
+      const uint32_t count = std::min(slice, panels - first);
+      pool_.run([&](Worker& w) {
+        const auto [begin, end] = w.share(count);
+        if (begin < end)
+          pack_panels(view.type, view.data, p.rows, k, first + static_cast<uint32_t>(begin),
+                      first + static_cast<uint32_t>(end), dst);
+      });
+      if (first + count < panels) file_.release(*p.tensor, first * source_bytes, count * source_bytes);
+    }
+  }
+
+  const GgufFile& file_;
+  std::byte* base_;
+  ThreadPool& pool_;
+};
 
 }  // namespace
 
@@ -206,16 +256,10 @@ Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, Thr
   Binder binder(file, weights.memory.data());
   bind_model(binder, config, weights);
   KVASIR_RETURN_IF_ERROR(binder.status());
+  Filler filler(file, weights.memory.data(), pool);
   uint64_t done = 0;
   for (const Placement& p : binder.placements()) {
-    PackedMatrix shape;
-    if (p.kind == Placement::Kind::kPacked) {
-      shape.n = static_cast<uint32_t>(p.tensor->view.shape[1]);
-      shape.k = static_cast<uint32_t>(p.tensor->view.shape[0]);
-      shape.panel_bytes = packed_panel_bytes(p.tensor->view.type, shape.k);
-    }
-    fill(p, weights.memory.data(), &shape, pool);
-    file.release(*p.tensor);
+    filler.fill(p);
     done += p.bytes;
     if (progress) progress(done, bytes);
   }

@@ -36,7 +36,7 @@ struct ModelWeights {
   // Token embeddings: rows in the file's own format, or (tied) read from the packed output head.
   TensorView embedding;
   bool tied = false;
-  PackedMatrix head;                    // (vocab, hidden)
+  PackedMatrix head;                    // (vocab_size, hidden)
   const float* output_norm = nullptr;   // (hidden)
   const float* rope_factors = nullptr;  // (rope_dim / 2) divisors of the frequencies, or null
   std::vector<LayerWeights> layers;
@@ -44,7 +44,8 @@ struct ModelWeights {
 
 // Packs every tensor of the file. Fills config.vocab_size and config.parameter_count. Shapes are checked
 // against the configuration and every tensor of the file must be one that is used: errors name the tensor and
-// the numbers. Pages of the file are released as they have been packed. progress(done, total) counts packed
+// the numbers. Of embedding and output head the rows that belong to a token are kept; fewer rows than tokens
+// are an error. Pages of the file are released as they have been packed. progress(done, total) counts packed
 // bytes.
 Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, ThreadPool& pool,
                                   const std::function<void(uint64_t, uint64_t)>& progress);
