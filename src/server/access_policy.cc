@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/ip/address.hpp>
 #include <cstdint>
 
 namespace kvasir {
@@ -18,7 +19,11 @@ std::string_view host_name(std::string_view authority) {
 }
 
 bool is_loopback_name(std::string_view host) {
-  return host == "localhost" || host == "127.0.0.1" || host == "::1" || host.ends_with(".localhost");
+  const std::string name = lower_case(host);
+  boost::system::error_code not_an_address;
+  const auto address = boost::asio::ip::make_address(name, not_an_address);
+  if (!not_an_address) return address.is_loopback();
+  return name == "localhost" || name.ends_with(".localhost");
 }
 
 std::string_view origin_authority(std::string_view origin) {
@@ -31,9 +36,11 @@ bool safe_method(std::string_view method) {
 }
 
 std::string_view presented_key(const HttpRequest& request) {
-  constexpr std::string_view kBearer = "Bearer ";
   const std::string_view authorization = request.header("Authorization");
-  if (authorization.starts_with(kBearer)) return authorization.substr(kBearer.size());
+  const size_t scheme_end = std::min(authorization.find(' '), authorization.size());
+  const size_t key = authorization.find_first_not_of(' ', scheme_end);
+  const bool bearer = equal_ignoring_case(authorization.substr(0, scheme_end), "Bearer");
+  if (bearer && key != std::string_view::npos) return authorization.substr(key);
   return request.header("x-api-key");
 }
 
@@ -52,12 +59,13 @@ bool equal_in_constant_time(std::string_view given, std::string_view secret) {
 bool AccessPolicy::host_accepted(std::string_view host) const {
   const std::string_view name = host_name(host);
   return is_loopback_name(name) ||
-         std::find(allowed_hosts.begin(), allowed_hosts.end(), name) != allowed_hosts.end();
+         std::any_of(allowed_hosts.begin(), allowed_hosts.end(),
+                     [&](const std::string& allowed) { return equal_ignoring_case(allowed, name); });
 }
 
 bool AccessPolicy::origin_allowed(const HttpRequest& request) const {
   const std::string_view origin = request.header("Origin");
-  if (origin.empty() || origin_authority(origin) == request.header("Host")) return true;
+  if (origin.empty() || equal_ignoring_case(origin_authority(origin), request.header("Host"))) return true;
   return std::any_of(cors_origins.begin(), cors_origins.end(),
                      [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
 }

@@ -10,7 +10,10 @@
 
 namespace kvasir {
 
-// Who may talk to the server: API keys, the Host check that stops DNS rebinding, and cross-origin rules.
+// Who may talk to the server: API keys, the Host check that stops DNS rebinding, and cross-origin rules. A
+// page of a foreign origin is refused what changes or costs something; GET, HEAD and OPTIONS do neither, and
+// without CORS headers the browser keeps their answers from it. (Refusing those by Origin would guard
+// nothing: images and links send none.)
 struct AccessPolicy {
   std::vector<std::string> api_keys;       // empty: no key is needed
   std::vector<std::string> cors_origins;   // "https://chat.example"; "*" allows every origin

@@ -38,6 +38,7 @@ ApiError context_length_exceeded(uint64_t window, uint64_t prompt_tokens, uint64
 ApiError api_error_of(const Status& status) {
   ApiError error;
   error.message = status.message();
+  error.param = status.field();
   switch (status.code()) {
     case ErrorCode::kInvalidArgument:
       break;

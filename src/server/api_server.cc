@@ -90,19 +90,26 @@ const ApiServer::Route* ApiServer::find_route(std::string_view method, std::stri
   return nullptr;
 }
 
-Problem ApiServer::check_route(const HttpRequest& head, const Route* route) const {
-  if (route != nullptr) return std::nullopt;
+// The answer where no route is: 405 on a path that other methods are for, else 404.
+HttpResponse ApiServer::no_route(const HttpRequest& head) {
   ApiError error;
+  std::string allowed;
   for (const Route& other : kRoutes) {
     if (other.path != route_path(head.path)) continue;
-    error.status = 405;
-    error.message = fmt::format("{} is not allowed here; use {}", head.method, other.method);
-    return error;
+    if (!allowed.empty()) allowed += ", ";
+    allowed += other.method == "GET" ? std::string_view("GET, HEAD") : other.method;
   }
-  error.status = 404;
-  error.type = "not_found_error";
-  error.message = "there is nothing at this path; the API is described in docs/api.md";
-  return error;
+  if (allowed.empty()) {
+    error.status = 404;
+    error.type = "not_found_error";
+    error.message = "there is nothing at this path; the API is described in docs/api.md";
+    return error_response(error);
+  }
+  error.status = 405;
+  error.message = fmt::format("{} is not allowed here; use {}", head.method, allowed);
+  HttpResponse response = error_response(error);
+  response.headers.push_back({"Allow", allowed + ", OPTIONS"});
+  return response;
 }
 
 Problem ApiServer::check_state(const Route& route, const HttpRequest& head) const {
@@ -126,9 +133,9 @@ std::optional<HttpResponse> ApiServer::screen(const HttpRequest& head) {
   if (Problem problem = config_.access.check(head, route != nullptr && route->open))
     return error_response(*problem);
   if (head.method == "OPTIONS") return HttpResponse{204, "", {{"Allow", "GET, HEAD, POST, OPTIONS"}}, ""};
-  if (Problem problem = check_route(head, route)) return error_response(*problem);
+  if (route == nullptr) return no_route(head);
   if (head.method == "POST" && head.has_header("Content-Type") &&
-      head.header("Content-Type").find("json") == std::string_view::npos && !route->open) {
+      lower_case(head.header("Content-Type")).find("json") == std::string::npos && !route->open) {
     return transport_error(415, "the request body must be JSON: send 'Content-Type: application/json'");
   }
   if (Problem problem = check_state(*route, head)) return error_response(*problem);

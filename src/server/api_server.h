@@ -81,7 +81,7 @@ class ApiServer : private HttpHandler {
 
   static std::string_view route_path(std::string_view path);
   static const Route* find_route(std::string_view method, std::string_view path);
-  Problem check_route(const HttpRequest& head, const Route* route) const;
+  static HttpResponse no_route(const HttpRequest& head);
   Problem check_state(const Route& route, const HttpRequest& head) const;
   std::string_view state_word() const;
 

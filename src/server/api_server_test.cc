@@ -62,6 +62,24 @@ TEST_F(ApiServerTest, FullQueueIs429AndTakesNothing) {
   EXPECT_TRUE(eventually([&] { return engine_.running() == 0; }));
 }
 
+TEST_F(ApiServerTest, PromptsThatNeverFitTheQueueAreNoReasonToTryAgain) {
+  engine_.limits.max_queued_requests = 2;
+  start();
+  const auto answer = post("/v1/completions", R"({"prompt":["a","b","c"]})");
+  expect_error(answer, 400, "invalid_request_error");
+  EXPECT_EQ(parsed(answer.body).at("error").at("param").as_string(), "prompt");
+  EXPECT_EQ(answer.header("Retry-After"), "");
+  EXPECT_EQ(engine_.submitted, 0);
+}
+
+TEST_F(ApiServerTest, WhatTheEngineRefusesNamesItsField) {
+  engine_.refusal = invalid_argument("n is 9; this engine runs 1 to 8 sequences at once").about("n");
+  start();
+  const auto answer = post("/v1/completions", R"({"prompt":"a","n":9})");
+  expect_error(answer, 400, "invalid_request_error");
+  EXPECT_EQ(parsed(answer.body).at("error").at("param").as_string(), "n");
+}
+
 TEST_F(ApiServerTest, PathsAndMethods) {
   start();
   expect_error(get("/v1/nothing"), 404, "not_found_error");
@@ -69,10 +87,16 @@ TEST_F(ApiServerTest, PathsAndMethods) {
   expect_error(get("/%2e%2e/etc/passwd"), 404, "not_found_error");
   expect_error(get("//health"), 404, "not_found_error");
   expect_error(get("/v1/chat/completions"), 405, "invalid_request_error");
+  EXPECT_EQ(get("/v1/chat/completions").header("Allow"), "POST, OPTIONS");
   expect_error(post("/health", "{}"), 405, "invalid_request_error");
+  EXPECT_EQ(post("/health", "{}").header("Allow"), "GET, HEAD, OPTIONS");
   expect_error(send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                     "text/plain\r\nContent-Length: 2\r\n\r\n{}"),
                415, "invalid_request_error");
+  EXPECT_EQ(send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                 "Application/JSON\r\nContent-Length: 14\r\n\r\n{\"prompt\":\"a\"}")
+                .status,
+            200);
   for (const char* path : {"/health", "/v1/health", "/livez", "/readyz", "/ping", "/version", "/metrics",
                            "/models", "/v1/models", "/v1/models/fake", "/v1/models/models/fake.gguf",
                            "/v1/models/models%2Ffake.gguf", "/tokenizer_info"}) {
@@ -115,6 +139,13 @@ TEST_F(ApiServerTest, KeysGuardEverythingButHealth) {
     EXPECT_EQ(get(path).status, 200) << path;
   EXPECT_EQ(get("/v1/models", "Authorization: Bearer secret\r\n").status, 200);
   EXPECT_EQ(get("/v1/models", "X-Api-Key: other\r\n").status, 200);
+  for (const char* scheme : {"bearer ", "BEARER ", "Bearer   "}) {
+    const std::string header = std::string("Authorization: ") + scheme;
+    EXPECT_EQ(get("/v1/models", header + "secret\r\n").status, 200) << scheme;
+    EXPECT_EQ(get("/v1/models", header + "Secret\r\n").status, 401) << scheme;
+  }
+  for (const char* other : {"Basic secret", "secret", "Bearer", "Bearersecret"})
+    EXPECT_EQ(get("/v1/models", std::string("Authorization: ") + other + "\r\n").status, 401) << other;
 }
 
 TEST_F(ApiServerTest, ForeignHostsAndOriginsAreRefused) {
@@ -125,7 +156,8 @@ TEST_F(ApiServerTest, ForeignHostsAndOriginsAreRefused) {
     const auto answer = send(std::string("GET /v1/models HTTP/1.1\r\nHost: ") + host + "\r\n\r\n");
     expect_error(answer, 403, "permission_error");
   }
-  for (const char* host : {"localhost", "127.0.0.1:8000", "[::1]:8000", "box.lan:1"}) {
+  for (const char* host :
+       {"localhost", "LocalHost:80", "127.0.0.1:8000", "127.0.0.2", "[::1]:8000", "box.lan:1", "Box.LAN"}) {
     EXPECT_EQ(send(std::string("GET /v1/models HTTP/1.1\r\nHost: ") + host + "\r\n\r\n").status, 200) << host;
   }
   const std::string body = std::string("{") + kHi + "}";
@@ -135,7 +167,27 @@ TEST_F(ApiServerTest, ForeignHostsAndOriginsAreRefused) {
   EXPECT_EQ(post("/v1/chat/completions", body, "Origin: http://localhost\r\n").status, 200);
   const auto good = post("/v1/chat/completions", body, "Origin: https://good.example\r\n");
   EXPECT_EQ(good.header("Access-Control-Allow-Origin"), "https://good.example");
-  EXPECT_EQ(get("/health", "Origin: https://evil.example\r\n").header("Access-Control-Allow-Origin"), "");
+}
+
+// What changes nothing is answered, but no page of that origin can read it.
+TEST_F(ApiServerTest, ForeignOriginsCannotReadWhatTheyMayGet) {
+  config_.access.cors_origins = {"https://good.example"};
+  start();
+  const std::string evil = "Origin: https://evil.example\r\n";
+  for (const char* path : {"/health", "/v1/models"}) {
+    const auto answer = get(path, evil);
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.header("Access-Control-Allow-Origin"), "");
+  }
+  RawClient client(server_->port());
+  client.send(
+      request("OPTIONS", "/v1/chat/completions", "", evil + "Access-Control-Request-Method: POST\r\n"));
+  const auto preflight = client.receive_answer(false);
+  EXPECT_EQ(preflight.status, 204);
+  for (const char* header : {"Access-Control-Allow-Origin", "Access-Control-Allow-Methods"})
+    EXPECT_EQ(preflight.header(header), "") << header;
+  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/ping"})
+    expect_error(post(path, "{}", evil), 403, "permission_error");
 }
 
 TEST_F(ApiServerTest, Preflight) {
@@ -171,6 +223,21 @@ TEST_F(ApiServerTest, LeavingCancelsThatRequestOnly) {
     EXPECT_TRUE(eventually([&] { return engine_.running() == 1 && engine_.cancelled == before + 2; }));
   }
   EXPECT_EQ(text_of(events_of(survivor.receive_answer().body)).size(), 400u);
+}
+
+TEST_F(ApiServerTest, FloodingCancelsTheRequest) {
+  engine_.step_ms = 10;
+  engine_.answer = [](const Request&, uint32_t) { return std::string(900, 'x'); };
+  start();
+  for (const char* mode : {"\"stream\":true,", ""}) {
+    const int before = engine_.cancelled;
+    RawClient flooder(server_->port());
+    flooder.send(
+        request("POST", "/v1/completions", std::string("{\"prompt\":\"a\",") + mode + "\"max_tokens\":900}"));
+    ASSERT_TRUE(eventually([&] { return engine_.running() == 1; }));
+    flooder.send(std::string(1 << 20, 'x'));  // the connection may be closed in the middle of it
+    EXPECT_TRUE(eventually([&] { return engine_.cancelled == before + 1 && engine_.running() == 0; }));
+  }
 }
 
 TEST_F(ApiServerTest, SlowReaderIsCancelled) {

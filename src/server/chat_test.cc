@@ -186,6 +186,20 @@ TEST_F(PromptTest, ReadsPromptsInEveryForm) {
   }
 }
 
+// Choices of a prompt share its place in the queue.
+TEST_F(PromptTest, MorePromptsThanTheQueueHoldsAreRefused) {
+  engine_.limits.max_queued_requests = 2;
+  EXPECT_FALSE(build(R"({"prompt":["a","b"],"n":16})", false));
+  for (const char* prompts : {R"(["a","b","c"])", "[[97],[98],[99]]"}) {
+    const Problem problem = build(std::string("{\"prompt\":") + prompts + "}", false);
+    ASSERT_TRUE(problem) << prompts;
+    EXPECT_EQ(problem->status, 400);
+    EXPECT_EQ(problem->param, "prompt");
+    EXPECT_THAT(problem->message, ::testing::AllOf(HasSubstr("3 prompts"), HasSubstr("has 2")));
+  }
+  EXPECT_FALSE(build("{\"prompt\":[97,98,99]}", false)) << "one prompt of three tokens";
+}
+
 TEST_F(PromptTest, TokenIdsOfFieldsAreChecked) {
   for (const char* field :
        {"\"logit_bias\":{\"259\":1}", "\"stop_token_ids\":[259]", "\"stop_token_ids\":[-1]",
@@ -217,6 +231,16 @@ TEST_F(PromptTest, DefaultLengths) {
   EXPECT_EQ(request_.sampling.max_tokens, 10u);
   ASSERT_FALSE(build(R"({"messages":[{"role":"user","content":"x"}]})"));
   EXPECT_EQ(request_.sampling.max_tokens, 1000 - prompts_[0].tokens.size());
+}
+
+TEST_F(PromptTest, MinimumAboveTheDefaultLengthIsNotCut) {
+  ASSERT_FALSE(build(R"({"prompt":"x","min_tokens":16})", false));
+  EXPECT_EQ(request_.sampling.min_tokens, 16u);
+  const Problem problem = build(R"({"prompt":"x","min_tokens":17})", false);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->param, "min_tokens");
+  EXPECT_THAT(problem->message, ::testing::AllOf(HasSubstr("17"), HasSubstr("16")));
+  EXPECT_FALSE(build(R"({"prompt":"x","min_tokens":17,"max_tokens":20})", false));
 }
 
 // --- tool calls ---

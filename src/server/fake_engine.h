@@ -78,7 +78,7 @@ class FakeEngine final : public Engine {
   using Answer = std::function<std::string(const Request& request, uint32_t choice)>;
 
   explicit FakeEngine(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
-    config_.max_model_len = 1000;
+    limits.max_model_len = 1000;
     answer = [](const Request&, uint32_t) { return "Hello there!"; };
     thread_ = std::thread([this] { run(); });
   }
@@ -93,6 +93,7 @@ class FakeEngine final : public Engine {
 
   Result<RequestId> submit(Request request, TokenSink sink) override {
     const std::lock_guard lock(mutex_);
+    if (!refusal.ok()) return refusal;
     if (active_.size() >= max_requests) return resource_exhausted("the queue is full");
     const RequestId id{next_id_++};
     Active active{std::move(request), std::move(sink), {}};
@@ -127,7 +128,7 @@ class FakeEngine final : public Engine {
     stats.time_to_first_token = {{0.1, 1.0}, {3, 2, 1}, 4.5};
     return stats;
   }
-  const EngineConfig& config() const override { return config_; }
+  const EngineConfig& config() const override { return limits; }
   uint64_t kv_token_capacity() const override { return 4096; }
 
   size_t running() const {
@@ -135,8 +136,11 @@ class FakeEngine final : public Engine {
     return active_.size();
   }
 
-  Answer answer;  // set before requests come
+  // Set these before requests come.
+  Answer answer;
+  EngineConfig limits;  // what config() says
   size_t max_requests = 100;
+  Status refusal;  // of every request, if it is an error
   std::atomic<int> step_ms{0};
   std::atomic<bool> fail{false};  // the next step of every request is an error
   std::atomic<int> submitted{0}, cancelled{0};
@@ -226,7 +230,6 @@ class FakeEngine final : public Engine {
   }
 
   const Tokenizer& tokenizer_;
-  EngineConfig config_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<RequestId, Active> active_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct GenerationRequest {
   SamplingParams sampling;
   std::optional<int64_t> seed;
   std::optional<int64_t> max_tokens;
+  std::string_view max_tokens_name = "max_tokens";  // as the request spells it; of the table of fields
   int64_t n = 1;
   std::optional<int64_t> best_of;
   std::vector<std::string> stop;

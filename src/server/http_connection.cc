@@ -1,8 +1,5 @@
 #include "server/http_connection.h"
 
-#include <fmt/format.h>
-#include <poll.h>
-
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
@@ -18,8 +15,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr size_t kMaxInputBytes = 64 << 10;       // kept of what follows the request being answered
-constexpr size_t kMaxPipelinedBytes = 256 << 10;  // unsent answers before the next request is read
+constexpr size_t kMaxUnsentAnswers = 256 << 10;  // bytes; with more of them the next request is not begun
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr size_t kMinBodyBytesPerSecond = 1024;
 constexpr size_t kBuffersPerWrite = 16;
@@ -55,7 +51,7 @@ void HttpConnection::start() {
 
 void HttpConnection::wait_readable() {
   if (waiting_ || phase_ == Phase::kClosed || input_ended_) return;
-  if (input_.size() >= kMaxInputBytes && phase_ != Phase::kLingering) return;
+  if (phase_ == Phase::kIdle && input_.size() >= state_->config.max_pipelined_bytes) return;
   waiting_ = true;
   socket_.async_wait(asio::ip::tcp::socket::wait_read,
                      [self = shared_from_this()](boost::system::error_code ec) { self->on_readable(ec); });
@@ -86,19 +82,22 @@ void HttpConnection::on_end_of_input() {
 void HttpConnection::advance() {
   while (phase_ == Phase::kIdle || phase_ == Phase::kHead || phase_ == Phase::kBody) {
     if (phase_ == Phase::kIdle) {
-      if (input_.empty() || out_bytes_ > kMaxPipelinedBytes) break;
-      parser_ = std::make_unique<HttpParser>(state_->config.limits);
-      phase_ = Phase::kHead;
-      phase_since_ = Clock::now();
+      if (input_.empty() || out_bytes_ > kMaxUnsentAnswers) break;
+      if (!parser_) parser_ = std::make_unique<HttpParser>(state_->config.limits);
     }
     const size_t used = parser_->feed(input_);
     if (phase_ == Phase::kBody) charge_body(used);
     input_.erase(0, used);
+    if (phase_ == Phase::kIdle) {
+      if (!parser_->begun()) break;  // an empty line after a body leaves the connection idle
+      phase_ = Phase::kHead;
+      phase_since_ = Clock::now();
+    }
     const HttpParser::State parsed = parser_->state();
     if (parsed == HttpParser::State::kError)
-      on_parse_error();
+      refuse(parser_->error_status(), parser_->error_message());
     else if (phase_ == Phase::kBody && state_->body_bytes > state_->config.inflight_body_bytes)
-      refuse_for_now();
+      refuse(503, "too many request bodies are being read; try again");
     else if (parsed == HttpParser::State::kHeadDone)
       on_head();
     else if (parsed == HttpParser::State::kDone)
@@ -106,9 +105,9 @@ void HttpConnection::advance() {
     else
       break;
   }
-  // What the parser cannot take yet is one unfinished line: no honest one is so long.
-  if ((phase_ == Phase::kHead || phase_ == Phase::kBody) && input_.size() >= kMaxInputBytes)
-    return refuse(400, fmt::format("a line of the request is longer than {} bytes", kMaxInputBytes));
+  // Reading must go on while a request is answered, or the end of input would hide behind what is unread. So
+  // there is an end to how much may come.
+  if (phase_ == Phase::kAnswering && input_.size() > state_->config.max_pipelined_bytes) return leave();
   wait_readable();
 }
 
@@ -117,13 +116,6 @@ void HttpConnection::charge_body(size_t bytes) {
   body_received_ += bytes;
   body_reserved_ += bytes;
   state_->body_bytes += bytes;
-}
-
-void HttpConnection::refuse_for_now() {
-  HttpResponse busy =
-      state_->handler.transport_error(503, "too many request bodies are being read; try again");
-  busy.headers.push_back({"Retry-After", "1"});
-  refuse_request(std::move(busy));
 }
 
 void HttpConnection::on_head() {
@@ -155,14 +147,12 @@ void HttpConnection::on_request() {
   state_->handler.handle(std::move(exchange));
 }
 
-void HttpConnection::on_parse_error() {
+// Before an answer to what is no request: the head of an earlier one must not shape it.
+void HttpConnection::forget_head() {
   head_ = HttpRequest();
   head_.id = request_id_or_fresh("");
   common_ = state_->handler.common_headers(head_);
   request_since_ = Clock::now();
-  keep_alive_ = false;
-  const int status = parser_->error_status();
-  refuse_request(state_->handler.transport_error(status, parser_->error_message()));
 }
 
 void HttpConnection::refuse_request(HttpResponse response) {
@@ -175,11 +165,11 @@ void HttpConnection::refuse_request(HttpResponse response) {
 }
 
 void HttpConnection::refuse(int status, std::string_view message) {
-  head_.id = request_id_or_fresh("");
-  common_ = state_->handler.common_headers(head_);
-  request_since_ = Clock::now();
+  if (phase_ != Phase::kBody) forget_head();
   keep_alive_ = false;
-  refuse_request(state_->handler.transport_error(status, message));
+  HttpResponse response = state_->handler.transport_error(status, message);
+  if (status == 503) response.headers.push_back({"Retry-After", "1"});
+  refuse_request(std::move(response));
   wait_readable();
 }
 
@@ -341,11 +331,6 @@ void HttpConnection::close() {
   socket_.close(ignored);
 }
 
-bool HttpConnection::client_hung_up() const {
-  pollfd descriptor{const_cast<asio::ip::tcp::socket&>(socket_).native_handle(), POLLRDHUP, 0};
-  return ::poll(&descriptor, 1, 0) > 0 && (descriptor.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-}
-
 void HttpConnection::sweep(Clock::time_point now) {
   const HttpServerConfig& config = state_->config;
   const auto in_phase = now - phase_since_;
@@ -368,7 +353,6 @@ void HttpConnection::sweep(Clock::time_point now) {
       break;
     }
     case Phase::kAnswering:
-      if (!waiting_ && client_hung_up()) return leave();
       if (streaming_ && !idle_text_.empty() && out_.empty() && now - last_write_ > config.quiet_time) {
         write(sequence_, idle_text_);
       }

@@ -47,7 +47,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   ~HttpConnection();
 
   void start();
-  void refuse(int status, std::string_view message);  // answers without having read anything, and closes
+  void refuse(int status, std::string_view message);  // answers without reading on, and closes
   void sweep(Clock::time_point now);  // enforces the time limits; called a few times per second
   void close();                       // at once
 
@@ -68,7 +68,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void advance();
   void on_head();
   void on_request();
-  void on_parse_error();
+  void forget_head();
   void refuse_request(HttpResponse response);
   void send_head(const HttpResponse& response, std::optional<size_t> length);
   void complete_answer();
@@ -78,10 +78,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void linger();
   void leave();  // the client is gone
   void charge_body(size_t bytes);
-  void refuse_for_now();
   void release_body_budget();
   bool current(uint64_t sequence) const { return sequence == sequence_ && phase_ == Phase::kAnswering; }
-  bool client_hung_up() const;
 
   std::shared_ptr<HttpServerState> state_;
   boost::asio::ip::tcp::socket socket_;
@@ -89,7 +87,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Phase phase_ = Phase::kIdle;
   bool waiting_ = false;  // a wait for input is pending
   bool input_ended_ = false;
-  std::string input_;  // read, not yet parsed
+  std::string input_;  // read, not yet used by the parser
   std::unique_ptr<HttpParser> parser_;
   size_t body_received_ = 0;
   size_t body_reserved_ = 0;

@@ -12,11 +12,35 @@ namespace kvasir {
 
 namespace http = boost::beast::http;
 
+namespace {
+
+constexpr size_t kMaxEmptyLines = 4;  // before a request line
+// A chunked body ends with "0\r\n\r\n" or more. Beast 1.81 asserts that it never sees less of a last chunk.
+constexpr size_t kLeastChunkedEnd = 5;
+constexpr size_t kFramingPerChunk = 16;  // bytes of a chunk's line that are no excess
+
+bool has_folded_line(std::string_view head) {
+  return head.find("\r\n ") != std::string_view::npos || head.find("\r\n\t") != std::string_view::npos;
+}
+
+// Whether what a chunked body has left unused holds a whole line. Then it is the last chunk's, with trailers
+// that have not ended: any other line is used as soon as it is whole.
+bool in_trailers(std::string_view unused) {
+  if (unused.starts_with("\r\n")) unused.remove_prefix(2);  // the end of the chunk before
+  return unused.find("\r\n") != std::string_view::npos;
+}
+
+}  // namespace
+
 struct HttpParser::Impl {
   HttpLimits limits;
   http::request_parser<http::string_body> parser;
   State state = State::kHead;
   HttpRequest request;
+  bool begun = false;
+  size_t empty_lines = 0;
+  size_t head_used = 0;  // of the head, by the parser
+  size_t framing = 0;    // excess bytes of chunk lines
   int error_status = 0;
   std::string error_message;
 
@@ -26,6 +50,9 @@ struct HttpParser::Impl {
     error_message = std::move(message);
   }
   void fail(boost::beast::error_code ec, std::string_view unused);
+  size_t feed_head(std::string_view rest);
+  size_t feed_body(std::string_view rest);
+  void check_framing(std::string_view rest, size_t used, size_t data);
   void take_head();
 };
 
@@ -76,13 +103,63 @@ void HttpParser::Impl::take_head() {
   state = State::kHeadDone;
 }
 
-namespace {
-
-bool has_folded_line(std::string_view head) {
-  return head.find("\r\n ") != std::string_view::npos || head.find("\r\n\t") != std::string_view::npos;
+// The parser's own limit is of one call; a head that comes line by line is added up here.
+size_t HttpParser::Impl::feed_head(std::string_view rest) {
+  if (!begun && empty_lines < kMaxEmptyLines) {
+    if (rest == "\r") return 0;
+    if (rest.starts_with("\r\n")) {
+      ++empty_lines;
+      return 2;
+    }
+  }
+  begun = true;
+  boost::beast::error_code ec;
+  const size_t n = parser.put(boost::asio::buffer(rest.data(), rest.size()), ec);
+  head_used += n;
+  const size_t unfinished = parser.is_header_done() ? 0 : rest.size() - n;
+  if (ec && ec != http::error::need_more)
+    fail(ec, rest);
+  else if (has_folded_line(rest.substr(0, n)))
+    fail(400, "malformed HTTP request: folded header line");
+  else if (head_used + unfinished > limits.head_bytes)
+    fail(http::error::header_limit, rest);
+  else if (parser.is_header_done())
+    take_head();
+  return n;
 }
 
-}  // namespace
+size_t HttpParser::Impl::feed_body(std::string_view rest) {
+  if (parser.chunked() && rest.starts_with('0') && rest.size() < kLeastChunkedEnd) return 0;
+  const size_t body_before = parser.get().body().size();
+  boost::beast::error_code ec;
+  const size_t n = parser.put(boost::asio::buffer(rest.data(), rest.size()), ec);
+  if (ec && ec != http::error::need_more) {
+    fail(ec, rest);
+    return n;
+  }
+  if (parser.chunked()) check_framing(rest, n, parser.get().body().size() - body_before);
+  if (state == State::kBody && parser.is_done()) {
+    request.body = std::move(parser.get().body());
+    state = State::kDone;
+  }
+  return n;
+}
+
+// One step of the parser uses data, or a chunk's line, or the last line with all trailers; or nothing, when
+// one of the latter two is not whole yet. Trailers have the limit of a head. So have the excess bytes of all
+// chunk lines together: extensions could carry any amount past the limit of the body.
+void HttpParser::Impl::check_framing(std::string_view rest, size_t used, size_t data) {
+  const size_t bytes = used == 0 ? rest.size() : used - data;
+  if (framing + bytes > limits.head_bytes) {
+    const bool trailers = parser.is_done() || (used == 0 && in_trailers(rest));
+    if (!trailers) return fail(400, "malformed HTTP request: the chunks' lines are too long");
+    if (bytes > limits.head_bytes)
+      return fail(431, fmt::format("the request trailers are larger than {} bytes", limits.head_bytes));
+  }
+  if (used == 0) return;
+  framing += bytes;
+  if (data > 0) framing -= std::min(framing, kFramingPerChunk + 2 * data);
+}
 
 HttpParser::HttpParser(const HttpLimits& limits) : impl_(std::make_unique<Impl>()) {
   impl_->limits = limits;
@@ -93,26 +170,12 @@ HttpParser::HttpParser(const HttpLimits& limits) : impl_(std::make_unique<Impl>(
 HttpParser::~HttpParser() = default;
 
 size_t HttpParser::feed(std::string_view data) {
-  Impl& p = *impl_;
   size_t used = 0;
-  while (used < data.size() && (p.state == State::kHead || p.state == State::kBody)) {
+  while (used < data.size() && (impl_->state == State::kHead || impl_->state == State::kBody)) {
     const std::string_view rest = data.substr(used);
-    boost::beast::error_code ec;
-    const size_t n = p.parser.put(boost::asio::buffer(rest.data(), rest.size()), ec);
+    const size_t n = impl_->state == State::kHead ? impl_->feed_head(rest) : impl_->feed_body(rest);
+    if (n == 0) break;
     used += n;
-    if (ec && ec != http::error::need_more) {
-      p.fail(ec, rest);
-    } else if (p.state == State::kHead && p.parser.is_header_done()) {
-      if (has_folded_line(rest.substr(0, n)))
-        p.fail(400, "malformed HTTP request: folded header line");
-      else
-        p.take_head();
-    } else if (p.parser.is_done()) {
-      p.request.body = std::move(p.parser.get().body());
-      p.state = State::kDone;
-    } else if (n == 0) {
-      break;
-    }
   }
   return used;
 }
@@ -121,9 +184,12 @@ HttpParser::State HttpParser::state() const {
   return impl_->state;
 }
 
+bool HttpParser::begun() const {
+  return impl_->begun;
+}
+
 void HttpParser::read_body() {
   impl_->state = State::kBody;
-  impl_->parser.eager(true);
   if (impl_->parser.is_done()) impl_->state = State::kDone;
 }
 

@@ -52,6 +52,63 @@ TEST(HttpParser, ReadsChunksHoweverTheyAreCut) {
   }
 }
 
+// RFC 9112, section 2.2: what old clients send behind a body.
+TEST(HttpParser, SkipsAFewEmptyLinesInFront) {
+  const std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+  for (const size_t piece : {size_t{1}, size_t{2}, size_t{3}, size_t{1000}}) {
+    for (const std::string lines : {"\r\n", "\r\n\r\n\r\n\r\n"}) {
+      HttpParser parser{HttpLimits{}};
+      EXPECT_EQ(read(parser, lines + request, piece), HttpParser::State::kDone);
+    }
+    std::string many;
+    for (int i = 0; i < 100; ++i) many += "\r\n";
+    HttpParser parser{HttpLimits{}};
+    EXPECT_EQ(read(parser, many + request, piece), HttpParser::State::kError);
+    EXPECT_EQ(parser.error_status(), 400);
+  }
+}
+
+TEST(HttpParser, EmptyLinesBeginNothing) {
+  HttpParser parser{HttpLimits{}};
+  EXPECT_EQ(parser.feed("\r\n\r"), 2u);
+  EXPECT_FALSE(parser.begun());
+  EXPECT_EQ(parser.feed("\r\nGET"), 2u);
+  EXPECT_TRUE(parser.begun());
+}
+
+// Fields that come one by one are used one by one.
+TEST(HttpParser, HeadsAreLimitedInAll) {
+  HttpLimits limits;
+  limits.head_bytes = 1000;
+  HttpParser parser{limits};
+  std::string kept = "GET / HTTP/1.1\r\nHost: h\r\nA";
+  for (int i = 0; i < 200 && parser.state() == HttpParser::State::kHead; ++i) {
+    kept.erase(0, parser.feed(kept));
+    kept += ": b\r\nA";
+  }
+  ASSERT_EQ(parser.state(), HttpParser::State::kError);
+  EXPECT_EQ(parser.error_status(), 431);
+}
+
+TEST(HttpParser, FoldedLineIsSeenBeforeTheHeadEnds) {
+  HttpParser parser{HttpLimits{}};
+  parser.feed("GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\nX");
+  ASSERT_EQ(parser.state(), HttpParser::State::kError);
+  EXPECT_EQ(parser.error_status(), 400);
+}
+
+TEST(HttpParser, SmallChunksAndSomeTrailersAreNoFlood) {
+  std::string bytes = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 10'000; ++i) bytes += "1\r\nx\r\n";
+  bytes += "0\r\nT: " + std::string(10'000, 'v') + "\r\n\r\n";
+  for (const size_t piece : {size_t{100}, size_t{7000}, bytes.size()}) {
+    HttpParser parser{HttpLimits{}};
+    ASSERT_EQ(read(parser, bytes, piece), HttpParser::State::kDone) << parser.error_message();
+    EXPECT_EQ(parser.request().body.size(), 10'000u);
+    EXPECT_EQ(parser.request().header("T"), "");
+  }
+}
+
 TEST(HttpParser, KnowsWhenAConnectionIsKept) {
   const auto kept = [](const std::string& bytes) {
     HttpParser parser{HttpLimits{}};
@@ -102,6 +159,16 @@ std::string many_fields() {
   return bytes + "\r\n";
 }
 
+std::string chunked(const std::string& body) {
+  return "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + body;
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, MalformedRequest,
     ::testing::Values(
@@ -138,7 +205,11 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"LongTarget", "GET /" + std::string(9000, 'a') + " HTTP/1.1\r\nHost: x\r\n\r\n", 414},
         Malformed{"EndlessTarget", "GET /" + std::string(40'000, 'a'), 414},
         Malformed{"LongHeader", "GET / HTTP/1.1\r\nHost: x\r\nA: " + std::string(40'000, 'a'), 431},
-        Malformed{"ManyFields", many_fields(), 431}),
+        Malformed{"ManyFields", many_fields(), 431},
+        Malformed{"LongTrailers", chunked("1\r\na\r\n0\r\n" + repeated("T: v\r\n", 4000) + "\r\n"), 431},
+        Malformed{"EndlessTrailer", chunked("0\r\nT: " + std::string(40'000, 'v')), 431},
+        Malformed{"EndlessChunkLine", chunked("1\r\na\r\n1;" + std::string(40'000, 'x')), 400},
+        Malformed{"LongChunkLines", chunked(repeated("1;" + std::string(100, 'x') + "\r\na\r\n", 300)), 400}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

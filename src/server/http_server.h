@@ -17,6 +17,7 @@ struct HttpServerConfig {
   uint16_t port = 8000;            // 0: any free one
   HttpLimits limits;
   size_t max_connections = 4096;           // one more is answered 503 and closed
+  size_t max_pipelined_bytes = 64 << 10;   // sent behind a request being answered; more ends the connection
   size_t inflight_body_bytes = 256 << 20;  // of all request bodies being read or answered
   size_t max_unsent_bytes = 4 << 20;  // of one streamed answer; more means the reader is gone for all we know
   std::chrono::milliseconds head_time{10'000};
@@ -35,8 +36,8 @@ struct HttpServerCounters {
 
 // HTTP/1.1 on one I/O thread (Asio). The loop never waits for a handler; a connection is read from even while
 // its request is being answered, so that a client's leaving is seen at once. End of input counts as leaving:
-// a client that half-closes and still waits for a streamed answer is not served. Pipelined requests are
-// answered in order.
+// a client that half-closes and still waits for a streamed answer is not served. So does a flood: pipelined
+// requests are answered in order, but only so many bytes of them are kept.
 class HttpServer {
  public:
   // Binds and listens, so that the port is known, but serves nothing before start(). `handler` outlives the

@@ -83,6 +83,10 @@ class HttpHandler {
 
 std::string_view http_reason(int status);
 
+// ASCII only, as header names, schemes, media types and host names are compared.
+std::string lower_case(std::string_view text);
+bool equal_ignoring_case(std::string_view a, std::string_view b);
+
 // A status line and headers, ready to send. `length` is the body's size; nullopt announces a chunked body,
 // or, for HTTP/1.0, one that ends with the connection.
 std::string http_response_head(const HttpResponse& response, const std::vector<HttpHeader>& common,

@@ -203,6 +203,13 @@ Problem PromptBuilder::completions(const GenerationRequest& request, std::vector
     return bad_field("prompt", fmt::format("'prompt' holds {} prompts; at most {} are allowed", values.size(),
                                            kMaxPrompts));
   }
+  const size_t places = model_.engine->config().max_queued_requests;
+  if (values.size() > places) {  // to wait and try again would never help
+    return bad_field(
+        "prompt", fmt::format("'prompt' holds {} prompts, and each takes a place in the queue, which has {} "
+                              "(--max-num-queued-reqs)",
+                              values.size(), places));
+  }
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string where = fmt::format("prompt[{}]", i);
     if (values[i].kind() != values[0].kind()) {
@@ -224,8 +231,12 @@ Problem PromptBuilder::fit(GenerationRequest* request, const std::vector<Prompt>
   uint64_t wanted = request->chat ? room : std::min<uint64_t>(room, kDefaultCompletionTokens);
   if (request->max_tokens) wanted = std::max<uint64_t>(static_cast<uint64_t>(*request->max_tokens), 1);
   if (longest + wanted > window) return context_length_exceeded(window, longest, wanted, request->chat);
+  if (request->sampling.min_tokens > wanted) {
+    return bad_field("min_tokens",
+                     fmt::format("'min_tokens' is {}; without 'max_tokens' the answer has at most {}",
+                                 request->sampling.min_tokens, wanted));
+  }
   request->sampling.max_tokens = static_cast<uint32_t>(wanted);
-  request->sampling.min_tokens = std::min(request->sampling.min_tokens, request->sampling.max_tokens);
   return std::nullopt;
 }
 

@@ -28,8 +28,8 @@ class PromptBuilder {
   explicit PromptBuilder(const ServedModel& model);
 
   // The prompts of a checked request: one for a chat, up to 256 for text completions. Checks everything that
-  // depends on the model (token ids, the context window) and sets sampling.max_tokens. A template's own
-  // refusal is a 400.
+  // depends on the model (token ids, the context window, the length of the queue) and sets
+  // sampling.max_tokens. A template's own refusal is a 400.
   Problem build(GenerationRequest* request, std::vector<Prompt>* prompts) const;
 
   // A conversation's tokens: the template's text with its control tokens, the users' words without, one

@@ -49,6 +49,12 @@ Problem set(const Value& value, std::string_view, Request& request) {
   return std::nullopt;
 }
 
+Problem read_max_tokens(const Value& value, std::string_view name, Request& request) {
+  assign(request.max_tokens, value);
+  request.max_tokens_name = name;
+  return std::nullopt;
+}
+
 constexpr size_t kMaxStopBytes = 256;
 constexpr size_t kMaxBiases = 1024;
 
@@ -59,7 +65,14 @@ Problem read_stop(const Value& value, std::string_view name, Request& request) {
       return bad_field(std::string(name), fmt::format("a string of '{}' has {} bytes; at most {} are allowed",
                                                       name, text.size(), kMaxStopBytes));
     }
-    if (!text.empty()) request.stop.push_back(text);
+    if (text.empty()) {
+      return bad_field(
+          std::string(name),
+          fmt::format("'{}' holds an empty string, which stands everywhere in every answer; send "
+                      "null or [] for none",
+                      name));
+    }
+    request.stop.push_back(text);
     return std::nullopt;
   };
   if (value.is_string()) return add(value);
@@ -202,7 +215,8 @@ const RequestField kFields[] = {
      "parts.",
      kUsed, set<&Request::messages>},
     {"prompt", "", kText, T::kAny, -kInf, kInf, false, "400",
-     "A string, a list of strings, a list of token ids, or a list of such lists (at most 256 prompts).",
+     "A string, a list of strings, a list of token ids, or a list of such lists (at most 256 prompts, and no "
+     "more than the server's queue holds).",
      kUsed, set<&Request::prompt>},
     {"tools", "", kChat, T::kArray, 0, 512, false, "none",
      "Functions that the template tells the model about; `<tool_call>` blocks in the answer become "
@@ -242,7 +256,7 @@ const RequestField kFields[] = {
      "chat: the rest of the context; completions: 16",
      "Most tokens of the answer. Together with the prompt they must fit the context; nothing is ever cut "
      "silently.",
-     kUsed, set<&Request::max_tokens>},
+     kUsed, read_max_tokens},
     {"min_tokens", "", kBoth, T::kInteger, 0, kInt32, false, "0", "No end of text and no stop token before.",
      kUsed, set<&SamplingParams::min_tokens>},
     {"n", "", kBoth, T::kInteger, 1, 16, false, "1",
@@ -250,7 +264,9 @@ const RequestField kFields[] = {
      set<&Request::n>},
     {"best_of", "", kText, T::kInteger, 1, 16, false, "n", "Must equal n.", kUsed, set<&Request::best_of>},
     {"stop", "", kBoth, T::kStrings, 0, 16, false, "none",
-     "Strings that end the answer, each at most 256 bytes; the text ends right before.", kUsed, read_stop},
+     "Strings that end the answer, each from 1 to 256 bytes (an empty one is a 400, an empty list is none); "
+     "the text ends right before.",
+     kUsed, read_stop},
     {"stop_token_ids", "", kBoth, T::kIntegers, 0, 256, false, "none", "Tokens that end the answer.", kUsed,
      set<&SamplingParams::stop_token_ids>},
     {"include_stop_str_in_output", "", kBoth, T::kBoolean, -kInf, kInf, false, "false",
@@ -296,7 +312,7 @@ const RequestField kFields[] = {
     {"logprobs", "", kText, T::kInteger, 0, 20, false, "none",
      "Log-probabilities of the chosen tokens and so many alternatives; the chosen one is always among them.",
      kUsed, set<&Request::logprobs>},
-    {"prompt_logprobs", "", kBoth, T::kInteger, -1, 20, false, "none",
+    {"prompt_logprobs", "", kBoth, T::kInteger, 0, 20, false, "none",
      "Log-probabilities of the prompt's tokens and so many alternatives, as vLLM gives them.", kUsed,
      set<&Request::prompt_logprobs>},
     {"return_token_ids", "", kBoth, T::kBoolean, -kInf, kInf, false, "false",

@@ -180,7 +180,8 @@ Problem check_combinations(const GenerationRequest& r) {
   if (r.chat && r.messages.empty()) return bad_field("messages", "'messages' must hold at least one message");
   if (!r.chat && r.prompt.is_null()) return bad_field("prompt", "'prompt' is missing");
   if (r.max_tokens == 0 && !r.echo)
-    return bad_field("max_tokens", "'max_tokens' may be 0 only together with 'echo'");
+    return bad_field(std::string(r.max_tokens_name),
+                     fmt::format("'{}' may be 0 only together with 'echo'", r.max_tokens_name));
   if (r.max_tokens && r.sampling.min_tokens > *r.max_tokens) {
     return bad_field("min_tokens",
                      fmt::format("'min_tokens' ({}) is larger than the maximum number of tokens ({})",

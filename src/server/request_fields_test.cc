@@ -39,7 +39,7 @@ std::string param_of(const std::string& members, uint8_t endpoint = kChatField) 
 
 TEST(RequestFields, ReadsEveryUsedField) {
   const Read r = read(
-      R"("model":"m","max_tokens":7,"min_tokens":2,"n":3,"stop":["a","","b"],"stop_token_ids":[5,6],
+      R"("model":"m","max_tokens":7,"min_tokens":2,"n":3,"stop":["a","b"],"stop_token_ids":[5,6],
          "include_stop_str_in_output":true,"ignore_eos":true,"skip_special_tokens":false,"temperature":0.5,"top_p":0.9,
          "top_k":40,"min_p":0.1,"repetition_penalty":1.1,"presence_penalty":-1,"frequency_penalty":2,
          "logit_bias":{"10":-100,"11":5.5},"allowed_token_ids":[1,2],"seed":-9,"stream":true,
@@ -101,11 +101,11 @@ TEST(RequestFields, WrongTypesNameTheField) {
 }
 
 TEST(RequestFields, RangesAreKept) {
-  for (const char* bad :
-       {"\"temperature\":-0.1", "\"temperature\":1e400", "\"top_p\":0", "\"top_p\":1.1", "\"top_k\":-2",
-        "\"min_p\":2", "\"n\":0", "\"n\":17", "\"n\":1000000000", "\"max_tokens\":-1",
-        "\"seed\":1180591620717411303424", "\"presence_penalty\":3", "\"frequency_penalty\":-2.5",
-        "\"top_logprobs\":21", "\"repetition_penalty\":0", "\"cache_salt\":\"\"", "\"prompt_logprobs\":21"}) {
+  for (const char* bad : {"\"temperature\":-0.1", "\"temperature\":1e400", "\"top_p\":0", "\"top_p\":1.1",
+                          "\"top_k\":-2", "\"min_p\":2", "\"n\":0", "\"n\":17", "\"n\":1000000000",
+                          "\"max_tokens\":-1", "\"seed\":1180591620717411303424", "\"presence_penalty\":3",
+                          "\"frequency_penalty\":-2.5", "\"top_logprobs\":21", "\"repetition_penalty\":0",
+                          "\"cache_salt\":\"\"", "\"prompt_logprobs\":21", "\"prompt_logprobs\":-1"}) {
     const std::string text(bad);
     EXPECT_EQ(param_of(text), text.substr(1, text.find('"', 1) - 1)) << bad;
   }
@@ -121,6 +121,7 @@ TEST(RequestFields, ErrorsUseTheSpellingOfTheRequest) {
   EXPECT_EQ(param_of("\"max_tokens\":-1"), "max_tokens");
   EXPECT_EQ(param_of("\"max_completion_tokens\":-1"), "max_completion_tokens");
   EXPECT_EQ(param_of("\"n_predict\":\"x\""), "n_predict");
+  EXPECT_EQ(param_of("\"max_completion_tokens\":0"), "max_completion_tokens");
   EXPECT_EQ(read("\"max_tokens\":5,\"max_completion_tokens\":3").request.max_tokens, 3);
   EXPECT_EQ(read("\"max_tokens\":5,\"max_completion_tokens\":null").request.max_tokens, 5);
 }
@@ -141,6 +142,17 @@ TEST(RequestFields, StopHasLimits) {
   std::string many = "\"stop\":[\"a\"";
   for (int i = 0; i < 16; ++i) many += ",\"a\"";
   EXPECT_EQ(param_of(many + "]"), "stop");
+}
+
+// As in vLLM. Nobody means it; clients without stop strings send null or [].
+TEST(RequestFields, EmptyStopStringsAreRefusedAndNoneAreNone) {
+  for (const uint8_t endpoint : {kChatField, kCompletionField}) {
+    for (const char* bad : {R"("stop":"")", R"("stop":[""])", R"("stop":["a",""])"})
+      EXPECT_EQ(param_of(bad, endpoint), "stop") << bad;
+    const Read none = read(R"("stop":[])", endpoint);
+    EXPECT_FALSE(none.problem);
+    EXPECT_TRUE(none.request.stop.empty());
+  }
 }
 
 TEST(RequestFields, UnknownFieldsAreCountedNotRefused) {

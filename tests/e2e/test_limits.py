@@ -51,6 +51,7 @@ def test_deep_json(server):
     ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}]),
     ("temperature", "hot"), ("temperature", -0.1), ("top_p", 0), ("top_p", 1.5), ("top_k", 1.5), ("min_p", 2),
     ("n", 0), ("n", 1000000000), ("max_tokens", -1), ("seed", "x"), ("stop", [1]), ("stop", ["a"] * 100),
+    ("stop", ""), ("stop", ["a", ""]),
     ("logit_bias", {"x": 1}), ("logit_bias", {"-1": 1}), ("top_logprobs", 3), ("stream", "yes"),
     ("presence_penalty", 3), ("stop_token_ids", [-1]),
 ])
@@ -62,6 +63,13 @@ def test_bad_values_name_their_field(server, field, value):
 @pytest.mark.parametrize("prompt", ["", [""], [], [[]], [[10 ** 9]], [[-1]], ["ok", 3], {"a": 1}])
 def test_bad_prompts(server, prompt):
     assert_error(server.post("/v1/completions", {"prompt": prompt, "max_tokens": 2}), 400)
+
+
+def test_an_empty_stop_string_is_an_error_and_an_empty_list_is_none(server):
+    body = {"prompt": "One, two,", "max_tokens": 2}
+    for stop in ("", [""]):
+        assert_error(server.post("/v1/completions", body | {"stop": stop}), 400, param="stop")
+    assert server.post("/v1/completions", body | {"stop": []}).status_code == 200
 
 
 def test_unknown_fields_are_no_error(server):
@@ -85,7 +93,13 @@ def test_framing_attacks(server):
     assert send_raw(server, b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (1 << 20) + b"\r\n\r\n") in (431, None)
     assert send_raw(server, b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: x\r\n\r\n") in (414, 431, None)
     assert send_raw(server, b"\x16\x03\x01\x02\x00garbage\r\n\r\n") in (400, None)
+    chunked = head.replace(b"Host: x", b"Host: localhost") + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    assert send_raw(server, chunked + b"T: v\r\n" * 4000 + b"\r\n") == 431
     assert server.http.get("/health").status_code == 200
+
+
+def test_empty_lines_before_a_request_are_skipped(server):
+    assert send_raw(server, b"\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") == 200
 
 
 def test_control_tokens_in_a_users_words_are_words(server):

@@ -1,7 +1,10 @@
 """Many clients at once: cancels, stalls, full queues, a pool that is too small. Each has a server of its own."""
 
 import concurrent.futures
+import contextlib
+import json
 import random
+import socket
 import threading
 import time
 
@@ -39,6 +42,20 @@ def test_a_client_that_leaves_without_streaming_is_cancelled(busy):
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{busy.url}/v1/completions", json=long_request(), timeout=0.7)
     assert busy.wait_for_metric(RUNNING, 0, 1), "the request went on without its client"
+    assert busy.is_idle()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_floods_behind_its_request_is_cancelled(busy, stream):
+    body = json.dumps(long_request(stream=stream)).encode()
+    head = ("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n").encode()
+    with socket.create_connection(("127.0.0.1", busy.port), timeout=20) as connection:
+        connection.sendall(head + body)
+        assert busy.wait_for_metric(RUNNING, 1, 5)
+        with contextlib.suppress(OSError):  # closed in the middle of it
+            connection.sendall(b"x" * (1 << 20))
+        assert busy.wait_for_metric(RUNNING, 0, 1), "the request went on behind the flood"
     assert busy.is_idle()
 
 
@@ -131,6 +148,14 @@ def test_a_full_queue_is_429_and_clears():
         assert refused.json()["error"]["type"] == "rate_limit_error"
         assert "retry-after" in refused.headers
         assert ask(0).status_code == 200
+
+        def refused_field(**fields):
+            answer = server.post("/v1/completions", long_request(tokens=1, **fields))
+            assert answer.status_code == 400, "no later try would do better"
+            return answer.json()["error"]["param"]
+
+        assert refused_field(prompt=["a", "b", "c"]) == "prompt"
+        assert refused_field(n=2) == "n"
 
 
 def test_a_tiny_pool_finishes_eight_long_requests_with_the_same_texts():
