@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <memory>
+#include <string>
 
 #include "apps/kvasir/cli.h"
 #include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/model_bench.h"
+#include "apps/kvasir/number_flag.h"
+#include "apps/kvasir/output.h"
 #include "base/thread_pool.h"
 #include "server/json_writer.h"
 
@@ -39,15 +41,22 @@ std::vector<BenchShape> shapes(const BenchFlags& f) {
   return all;
 }
 
-void print_row(const BenchFlags& f, const BenchResult& r) {
+std::string head(const ModelBench& bench, const BenchFlags& f, Isa isa, uint32_t threads) {
   if (f.output == "md")
-    fmt::print("| {:<16} | {:>10.2f} | {:>7.1f} % |\n", r.shape.name(), r.median, 100 * r.spread);
-  if (f.output == "csv") fmt::print("{},{:.3f},{:.4f}\n", r.shape.name(), r.median, r.spread);
-  std::fflush(stdout);
+    return fmt::format("{}, {} threads, {}\n\n| {:<16} | {:>10} | {:>9} |\n|{:-<18}|{:->11}:|{:->10}:|\n",
+                       bench.config().name, threads, isa_name(isa), "test", "tokens/s", "spread", "", "", "");
+  return f.output == "csv" ? "test,tokens_per_second,spread\n" : "";
 }
 
-void print_json(const ModelBench& bench, const BenchFlags& f, Isa isa, uint32_t threads,
-                const std::vector<BenchResult>& results) {
+std::string row(const BenchFlags& f, const BenchResult& r) {
+  if (f.output == "md")
+    return fmt::format("| {:<16} | {:>10.2f} | {:>7.1f} % |\n", r.shape.name(), r.median, 100 * r.spread);
+  if (f.output == "csv") return fmt::format("{},{:.3f},{:.4f}\n", r.shape.name(), r.median, r.spread);
+  return "";
+}
+
+std::string as_json(const ModelBench& bench, const BenchFlags& f, Isa isa, uint32_t threads,
+                    const std::vector<BenchResult>& results) {
   JsonWriter out;
   out.begin_array();
   for (const BenchResult& r : results) {
@@ -58,35 +67,43 @@ void print_json(const ModelBench& bench, const BenchFlags& f, Isa isa, uint32_t 
     out.end_array().end_object();
   }
   out.end_array();
-  fmt::print("{}\n", out.text());
+  return out.text() + "\n";
+}
+
+int fail_to_measure(const Status& status) {
+  if (status.code() != ErrorCode::kResourceExhausted) return fail(kExitUsage, status.message());
+  return fail(kExitMemory, status.message(), "Fewer sequences (-b) or tokens (-p, -n, -d) need less.");
+}
+
+// kInvalidArgument for flags that leave nothing to do or contradict themselves.
+Status check_flags(const BenchFlags& f) {
+  KVASIR_RETURN_IF_ERROR(require_model(f.model, "bench"));
+  if (shapes(f).empty()) return invalid_argument("-p and -n are both 0: there is nothing to measure");
+  if (f.block_size % 16 != 0) return invalid_argument("--block-size must be a multiple of 16");
+  return {};
 }
 
 int bench(const BenchFlags& f) {
+  if (const Status sound = check_flags(f); !sound.ok()) return fail(kExitUsage, sound.message());
   const Result<Isa> isa = isa_of_flag(f.isa);
   if (!isa.ok()) return fail(kExitUsage, isa.message());
-  const uint32_t threads = f.threads == 0 ? usable_cpus() : f.threads;
-  auto opened = ModelBench::open(f.model, *isa, threads, f.chunk, f.block_size);
-  if (!opened.ok()) return fail_to_open(opened.status());
+  const Result<uint32_t> threads = threads_of_flag(f.threads, usable_cpus());
+  if (!threads.ok()) return fail(kExitUsage, threads.message());
+  auto opened = ModelBench::open(f.model, *isa, *threads, f.chunk, f.block_size);
+  if (!opened.ok()) return fail_to_open(opened.status(), false);
   ModelBench& model = **opened;
-  if (f.output == "md")
-    fmt::print("{}, {} threads, {}\n\n| {:<16} | {:>10} | {:>9} |\n|{:-<18}|{:->11}:|{:->10}:|\n",
-               model.config().name, threads, isa_name(*isa), "test", "tokens/s", "spread", "", "", "");
-  if (f.output == "csv") fmt::print("test,tokens_per_second,spread\n");
+  if (const int code = print_or_fail(head(model, f, *isa, *threads)); code != kExitOk) return code;
+  const bool watched = isatty(STDERR_FILENO) != 0;
   std::vector<BenchResult> results;
   for (const BenchShape& shape : shapes(f)) {
-    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r{} ...\x1b[K", shape.name());
+    if (watched) tell("\r{} ...\x1b[K", shape.name());
     auto result = model.measure(shape, f.repetitions);
-    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\x1b[K");
-    if (!result.ok()) {
-      const bool memory = result.status().code() == ErrorCode::kResourceExhausted;
-      return fail(memory ? kExitMemory : kExitUsage, result.message(),
-                  memory ? "Fewer sequences (-b) or tokens (-p, -n, -d) need less." : "");
-    }
-    print_row(f, *result);
+    if (watched) tell("\r\x1b[K");
+    if (!result.ok()) return fail_to_measure(result.status());
+    if (const int code = print_or_fail(row(f, *result)); code != kExitOk) return code;
     results.push_back(std::move(result).value());
   }
-  if (f.output == "json") print_json(model, f, *isa, threads, results);
-  return kExitOk;
+  return print_or_fail(f.output == "json" ? as_json(model, f, *isa, *threads, results) : "");
 }
 
 }  // namespace
@@ -94,7 +111,7 @@ int bench(const BenchFlags& f) {
 Verb add_bench_verb(CLI::App& root) {
   CLI::App* verb = root.add_subcommand("bench", "Measure how fast a model reads and writes here");
   const auto f = std::make_shared<BenchFlags>();
-  verb->add_option("MODEL,-m,--model", f->model, "GGUF file")->required();
+  verb->add_option("MODEL,-m,--model", f->model, "GGUF file; of a split one, the first part");
   const auto list = [&](const char* name, std::vector<uint32_t>& target, const char* help, uint32_t min) {
     verb->add_option(name, target, help)
         ->delimiter(',')
@@ -109,10 +126,12 @@ Verb add_bench_verb(CLI::App& root) {
     verb->add_option(name, target, help)->type_name("N")->check(CLI::Range(min, max));
   };
   number("-r,--repetitions", f->repetitions, "Runs of each test; the median is shown (default 5)", 1, 1000);
-  number("-t,--threads", f->threads, "Compute threads (default: the CPUs this process may use)", 1, 1024);
+  number("-t,--threads", f->threads, kThreadsHelp, 1, 1024);
   number("--max-num-batched-tokens", f->chunk, "Rows per step (default 512)", 1, 4096);
   number("--block-size", f->block_size, "Tokens per KV block, a multiple of 16 (default 32)", 16, 1024);
-  verb->add_option("--isa", f->isa, "Instruction set (default: the best)")->type_name("NAME");
+  verb->add_option("--isa", f->isa, "Instruction set (default: the best)")
+      ->type_name("NAME")
+      ->check(not_empty());
   verb->add_option("-o,--output", f->output, "md, json or csv (default md)")
       ->check(CLI::IsMember({"md", "json", "csv"}));
   verb->footer(

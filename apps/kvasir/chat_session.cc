@@ -21,6 +21,7 @@ struct Turn {
   std::condition_variable wake;
   ChatSession::Answer answer;
   Status error;
+  Status unwritten;  // of on_text; only the engine's thread sets it
   bool done = false;
   Clock::time_point begun = Clock::now(), first, last;
 };
@@ -33,8 +34,12 @@ double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-void take(Turn& turn, const TokenEvent& event) {
+void take(Turn& turn, const TokenEvent& event, const Status& written) {
   const std::lock_guard lock(turn.mutex);
+  if (!written.ok()) {
+    turn.unwritten = written;
+    turn.wake.notify_one();
+  }
   turn.last = Clock::now();
   if (turn.answer.output_tokens == 0) turn.first = turn.last;
   turn.answer.text += event.text;
@@ -86,22 +91,25 @@ Result<Request> ChatSession::request_for(const std::string& message) {
 }
 
 Result<ChatSession::Answer> ChatSession::say(const std::string& message,
-                                             const std::function<void(std::string_view)>& on_text,
+                                             const std::function<Status(std::string_view)>& on_text,
                                              const std::function<bool()>& stop) {
   KVASIR_ASSIGN_OR_RETURN(Request request, request_for(message));
   const auto turn = std::make_shared<Turn>();
   const auto id = model_.engine->submit(std::move(request), [turn, on_text](TokenEvent&& event) {
-    if (!event.text.empty()) on_text(event.text);
-    take(*turn, event);
+    const bool wanted = !event.text.empty() && turn->unwritten.ok();
+    take(*turn, event, wanted ? on_text(event.text) : Status());
   });
   if (!id.ok()) return id.status();
   std::unique_lock lock(turn->mutex);
   while (!turn->done) {
     turn->wake.wait_for(lock, std::chrono::milliseconds(50));
-    if (turn->done || turn->answer.interrupted || !stop()) continue;
+    if (turn->done || turn->answer.interrupted || (turn->unwritten.ok() && !stop())) continue;
     turn->answer.interrupted = true;
+    lock.unlock();  // an engine may wait for its sink before it cancels
     model_.engine->cancel(*id);
+    lock.lock();
   }
+  if (!turn->unwritten.ok()) return turn->unwritten;
   if (!turn->error.ok() && !turn->answer.interrupted) return turn->error;
   Answer answer = turn->answer;
   answer.prompt_seconds = seconds(turn->first - turn->begun);

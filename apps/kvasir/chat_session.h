@@ -39,9 +39,9 @@ class ChatSession {
     // "[34 tokens, 52.1 tokens/s; prompt 120 tokens, 96 from the cache, 310.0 tokens/s]"
     std::string summary() const;
   };
-  // Waits for the whole answer. `on_text` is called from another thread; `stop` is asked some ten times per
-  // second.
-  Result<Answer> say(const std::string& message, const std::function<void(std::string_view)>& on_text,
+  // Waits for the whole answer. `on_text` is called from another thread, never again once it has failed: that
+  // stops the answer and is what is returned. `stop` is asked some ten times per second.
+  Result<Answer> say(const std::string& message, const std::function<Status(std::string_view)>& on_text,
                      const std::function<bool()>& stop);
 
  private:

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
+
+#include "apps/kvasir/output.h"
 
 namespace kvasir {
 namespace {
@@ -27,27 +28,39 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 int fail(int code, std::string_view message, std::string_view hint) {
-  fmt::print(stderr, "kvasir: {}\n", message);
-  if (!hint.empty()) fmt::print(stderr, "{}\n", hint);
+  tell("kvasir: {}\n", message);
+  if (!hint.empty()) tell("{}\n", hint);
   return code;
 }
 
-int fail_to_open(const Status& status) {
+void warn(std::string_view message) {
+  tell("kvasir: warning: {}\n", message);
+}
+
+int fail_to_open(const Status& status, bool described) {
   switch (status.code()) {
     case ErrorCode::kResourceExhausted:
-      return fail(
-          kExitMemory, status.message(),
-          "A smaller --kv-memory or --max-model-len needs less; `kvasir inspect MODEL` says how much.");
+      return fail(kExitMemory, status.message(),
+                  "`kvasir inspect MODEL` says what weights and KV cache need; a smaller --kv-memory or "
+                  "--max-model-len makes the cache smaller.");
     case ErrorCode::kNotFound:
       return fail(kExitModel, status.message(),
-                  "Is the path right? `python3 tools/fetch_models.py` fetches small models to try.");
+                  "Is the path right, and are all parts of a split model there? `python3 "
+                  "tools/fetch_models.py` fetches small models to try.");
     case ErrorCode::kInvalidArgument:
       return fail(kExitUsage, status.message());
     case ErrorCode::kInternal:
       return fail(kExitFailure, status.message());
     default:
-      return fail(kExitModel, status.message(), "`kvasir inspect MODEL` shows what a file holds.");
+      return fail(kExitModel, status.message(),
+                  described ? "`kvasir inspect MODEL` shows what a file holds." : "");
   }
+}
+
+Status require_model(const std::string& model, std::string_view verb) {
+  if (!model.empty()) return {};
+  return invalid_argument(
+      fmt::format("which model? `kvasir {} MODEL`, where MODEL is the path of a GGUF file", verb));
 }
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {

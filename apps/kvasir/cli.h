@@ -36,8 +36,15 @@ Verb add_bench_verb(CLI::App& root);
 // Prints "kvasir: message" and, on its own line, what to do next; returns `code`.
 int fail(int code, std::string_view message, std::string_view hint = "");
 
-// The exit code of a model that would not open, its message and a hint printed.
-int fail_to_open(const Status& status);
+// The same for something that does not stop the verb.
+void warn(std::string_view message);
+
+// The exit code of a model that would not open, its message and a hint printed. `described`: what the file
+// says about itself could be read, so that `kvasir inspect` can show it.
+int fail_to_open(const Status& status, bool described);
+
+// kInvalidArgument, with the way the verb is called, when no model was given.
+Status require_model(const std::string& model, std::string_view verb);
 
 // The candidate that `word` was probably meant to be; "" when none is near (edit distance with swaps, at most
 // a third of the word).

@@ -1,11 +1,20 @@
 #include "apps/kvasir/cli.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 
+#include <string>
+#include <tuple>
+
+#include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/human_size.h"
 
 namespace kvasir {
 namespace {
+
+using testing::HasSubstr;
 
 TEST(HumanSize, ReadsWhatPeopleWrite) {
   EXPECT_EQ(*parse_size("512M"), 512ull << 20);
@@ -36,6 +45,52 @@ TEST(NearestWord, FindsTyposAndNothingElse) {
   EXPECT_EQ(nearest_word("--max_model_len", words), "--max-model-len");
   EXPECT_EQ(nearest_word("rnu", words), "run");
   EXPECT_EQ(nearest_word("frobnicate", words), "");
+}
+
+TEST(FailToOpen, HintsAtWhatHelps) {
+  const auto said = [](const Status& status, bool described, int expected_code) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(fail_to_open(status, described), expected_code);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said(not_found("cannot open 'x'"), false, kExitModel), HasSubstr("Is the path right"));
+  EXPECT_THAT(said(corrupt("a tensor is missing"), true, kExitModel), HasSubstr("`kvasir inspect MODEL`"));
+  EXPECT_EQ(said(corrupt("cut off"), false, kExitModel), "kvasir: cut off\n");
+  EXPECT_THAT(said(resource_exhausted("too much"), true, kExitMemory), HasSubstr("--kv-memory"));
+  EXPECT_EQ(said(invalid_argument("odd"), true, kExitUsage), "kvasir: odd\n");
+}
+
+TEST(EngineFlags, SayHowTheVerbIsCalledWithoutAModel) {
+  CLI::App verb("chats", "run");
+  EngineFlags flags;
+  flags.add_to(verb);
+  EXPECT_THAT(flags.options().message(), HasSubstr("`kvasir run MODEL`"));
+}
+
+TEST(ThreadsFlag, TakesTheCpusThatThereAre) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(*threads_of_flag(0, 6), 6u);
+  EXPECT_EQ(*threads_of_flag(1, 6), 1u);
+  EXPECT_EQ(*threads_of_flag(6, 6), 6u);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(ThreadsFlag, WarnsOfMore) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(*threads_of_flag(16, 1), 16u);
+  EXPECT_EQ(*threads_of_flag(24, 6), 24u);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("kvasir: warning: --threads is 16, and this process may use 1 CPU:"));
+  EXPECT_THAT(said, HasSubstr("kvasir: warning: --threads is 24, and this process may use 6 CPUs:"));
+}
+
+TEST(ThreadsFlag, RefusesFarTooMany) {
+  for (const auto& [flag, cpus, most] : {std::tuple{17u, 2u, "16"}, {25u, 6u, "24"}, {1024u, 2u, "16"}}) {
+    const Result<uint32_t> threads = threads_of_flag(flag, cpus);
+    ASSERT_FALSE(threads.ok());
+    for (const std::string& number : {std::to_string(flag), std::to_string(cpus), std::string(most)})
+      EXPECT_THAT(threads.message(), HasSubstr(number));
+  }
 }
 
 }  // namespace

@@ -2,16 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "apps/kvasir/cli.h"
 #include "apps/kvasir/human_size.h"
+#include "apps/kvasir/number_flag.h"
 #include "base/log.h"
+#include "base/thread_pool.h"
 
 namespace kvasir {
 
 void EngineFlags::add_to(CLI::App& verb) {
+  verb_name = verb.get_name();
   verb.add_option("MODEL,-m,--model", model, "GGUF file; of a split one, the first part");
   verb.add_option("--chat-template", chat_template,
                   "File with a Jinja chat template to use instead of the model's own")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty());
 
   constexpr const char* kMemory = "Memory and batching";
   verb.add_option("-c,--max-model-len,--ctx-size", engine.max_model_len,
@@ -23,6 +30,7 @@ void EngineFlags::add_to(CLI::App& verb) {
   verb.add_option("--kv-memory", kv_memory,
                   "Size of the KV cache, e.g. 512M or 2G (default: from the memory that is free)")
       ->type_name("SIZE")
+      ->check(not_empty())
       ->group(kMemory);
   verb.add_option("--max-num-seqs", engine.max_num_seqs, "Most answers in the making at once")
       ->type_name("N")
@@ -45,13 +53,14 @@ void EngineFlags::add_to(CLI::App& verb) {
       ->group(kMemory);
 
   constexpr const char* kCompute = "Computing";
-  verb.add_option("-t,--threads", threads, "Threads (default: the CPUs this process may use)")
+  verb.add_option("-t,--threads", threads, kThreadsHelp)
       ->type_name("N")
       ->check(CLI::Range(1u, 1024u))
       ->group(kCompute);
   verb.add_option("--isa", isa,
                   "Instruction set: scalar, avx2 or avx512-vnni; all give the same bits (default: the best)")
       ->type_name("NAME")
+      ->check(not_empty())
       ->group(kCompute);
   verb.add_option("--log-level", log_level, "trace, debug, info, warn, error or off")
       ->type_name("LEVEL")
@@ -71,12 +80,22 @@ Result<Isa> isa_of_flag(const std::string& flag) {
   return *isa;
 }
 
+Result<uint32_t> threads_of_flag(uint32_t flag, uint32_t cpus) {
+  if (flag == 0) return cpus;
+  const uint32_t most = std::max(16u, 4 * cpus);
+  const std::string both =
+      fmt::format("--threads is {}, and this process may use {} CPU{}", flag, cpus, cpus == 1 ? "" : "s");
+  if (flag > most) return invalid_argument(fmt::format("{}: at most {} threads are taken", both, most));
+  if (flag > cpus) warn(both + ": threads without a CPU of their own make every step slower");
+  return flag;
+}
+
 Result<Llm::Options> EngineFlags::options() const {
-  if (model.empty()) return invalid_argument("which model? Give the path of a GGUF file");
+  KVASIR_RETURN_IF_ERROR(require_model(model, verb_name));
   init_logging(spdlog::level::from_str(log_level));
   Llm::Options options;
-  options.threads = threads;
   options.engine = engine;
+  KVASIR_ASSIGN_OR_RETURN(options.threads, threads_of_flag(threads, usable_cpus()));
   KVASIR_ASSIGN_OR_RETURN(options.isa, isa_of_flag(isa));
   if (engine.block_size % 16 != 0) return invalid_argument("--block-size must be a multiple of 16");
   if (!kv_memory.empty()) {

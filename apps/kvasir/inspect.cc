@@ -1,11 +1,16 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
+#include <string>
 
 #include "apps/kvasir/cli.h"
 #include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/human_size.h"
 #include "apps/kvasir/model_facts.h"
+#include "apps/kvasir/number_flag.h"
+#include "apps/kvasir/output.h"
 #include "base/thread_pool.h"
 #include "engine/memory_plan.h"
 #include "server/json_writer.h"
@@ -19,42 +24,51 @@ struct InspectFlags {
   bool json = false;
 };
 
-void print_formats(const ModelFacts& facts, Isa isa) {
-  fmt::print("\n{:<10} {:>8} {:>12}  kernel\n", "format", "tensors", "bytes");
+using Text = std::back_insert_iterator<std::string>;
+
+void add_formats(Text out, const ModelFacts& facts, Isa isa) {
+  fmt::format_to(out, "\n{:<10} {:>8} {:>12}  kernel\n", "format", "tensors", "bytes");
   for (const ModelFacts::Format& format : facts.formats) {
-    fmt::print("{:<10} {:>8} {:>12}  {}\n", dtype_info(format.type).name, format.tensors,
-               size_text(format.bytes), linear_kernel_name(isa, format.type));
+    fmt::format_to(out, "{:<10} {:>8} {:>12}  {}\n", dtype_info(format.type).name, format.tensors,
+                   size_text(format.bytes), linear_kernel_name(isa, format.type));
   }
 }
 
-void print_memory(const ModelFacts& facts) {
+void add_memory(Text out, const ModelFacts& facts) {
   const uint64_t context = facts.kv_bytes_per_token * facts.config.context_length;
-  fmt::print("\nmemory\n");
-  fmt::print("  weights        {}\n", size_text(facts.packed_bytes));
-  fmt::print("  KV cache       {} per token; {} for one full context\n", size_text(facts.kv_bytes_per_token),
-             size_text(context));
-  fmt::print("  free here      {}\n", size_text(usable_memory(read_memory())));
+  fmt::format_to(out, "\nmemory\n");
+  fmt::format_to(out, "  weights        {}\n", size_text(facts.packed_bytes));
+  fmt::format_to(out, "  KV cache       {} per token; {} for one full context\n",
+                 size_text(facts.kv_bytes_per_token), size_text(context));
+  fmt::format_to(out, "  free here      {}\n", size_text(usable_memory(read_memory())));
 }
 
-void print_text(const ModelFacts& facts, Isa isa) {
+std::string as_text(const ModelFacts& facts, Isa isa) {
   const ModelConfig& c = facts.config;
-  fmt::print("{}\n", facts.name);
-  fmt::print("  file           {} ({}, GGUF version {}, {} tensors)\n", facts.path,
-             size_text(facts.file_bytes), facts.gguf_version, facts.tensors);
-  fmt::print("  architecture   {}, {} parameters{}{}\n", c.architecture, count_text(c.parameter_count),
-             facts.quantization.empty() ? "" : ", ", facts.quantization);
-  fmt::print("  layers         {} of width {}, feed-forward {}\n", c.layers, c.hidden_dim, c.ffn_dim);
-  fmt::print("  attention      {} heads, {} KV heads, head size {}{}\n", c.heads, c.kv_heads, c.head_dim,
-             c.local_rope ? ", some layers with a sliding window" : "");
-  fmt::print("  context        {} tokens\n", c.context_length);
-  fmt::print("  vocabulary     {} tokens, {}\n", c.vocab_size, facts.tokenizer);
-  fmt::print("  chat template  {}\n", facts.has_chat_template ? "yes" : "none: completions only");
-  print_formats(facts, isa);
-  print_memory(facts);
-  fmt::print("\nhere: {} CPUs, {}\n", usable_cpus(), isa_name(isa));
+  std::string text;
+  const Text out(text);
+  fmt::format_to(out, "{}\n", facts.name);
+  fmt::format_to(out, "  file           {} ({}, GGUF version {}, {} tensors)\n", facts.path,
+                 size_text(facts.file_bytes), facts.gguf_version, facts.tensors);
+  fmt::format_to(out, "  architecture   {}, {} parameters{}{}\n", c.architecture,
+                 count_text(c.parameter_count), facts.quantization.empty() ? "" : ", ", facts.quantization);
+  fmt::format_to(out, "  layers         {} of width {}, feed-forward {}\n", c.layers, c.hidden_dim,
+                 c.ffn_dim);
+  const auto global = std::count(c.windows.begin(), c.windows.end(), 0u);
+  fmt::format_to(
+      out, "  attention      {} heads, {} KV heads, head size {}{}\n", c.heads, c.kv_heads, c.head_dim,
+      global < c.layers ? fmt::format(", {} layers with a sliding window", c.layers - global) : "");
+  fmt::format_to(out, "  context        {} tokens\n", c.context_length);
+  fmt::format_to(out, "  vocabulary     {} tokens, {}\n", c.vocab_size,
+                 facts.tokenizer.empty() ? "no tokenizer" : facts.tokenizer);
+  fmt::format_to(out, "  chat template  {}\n", facts.has_chat_template ? "yes" : "none: completions only");
+  add_formats(out, facts, isa);
+  add_memory(out, facts);
+  fmt::format_to(out, "\nhere: {} CPUs, {}\n", usable_cpus(), isa_name(isa));
+  return text;
 }
 
-void print_json(const ModelFacts& facts, Isa isa) {
+std::string as_json(const ModelFacts& facts, Isa isa) {
   const ModelConfig& c = facts.config;
   JsonWriter out;
   out.begin_object()
@@ -82,16 +96,17 @@ void print_json(const ModelFacts& facts, Isa isa) {
     out.field("bytes", format.bytes).field("kernel", linear_kernel_name(isa, format.type)).end_object();
   }
   out.end_array().end_object();
-  fmt::print("{}\n", out.text());
+  return out.text() + "\n";
 }
 
 int inspect(const InspectFlags& flags) {
+  if (const Status given = require_model(flags.model, "inspect"); !given.ok())
+    return fail(kExitUsage, given.message());
   const Result<Isa> isa = isa_of_flag(flags.isa);
   if (!isa.ok()) return fail(kExitUsage, isa.message());
   const auto facts = read_model_facts(flags.model);
-  if (!facts.ok()) return fail_to_open(facts.status());
-  flags.json ? print_json(*facts, *isa) : print_text(*facts, *isa);
-  return kExitOk;
+  if (!facts.ok()) return fail_to_open(facts.status(), false);
+  return print_or_fail(flags.json ? as_json(*facts, *isa) : as_text(*facts, *isa));
 }
 
 }  // namespace
@@ -99,9 +114,10 @@ int inspect(const InspectFlags& flags) {
 Verb add_inspect_verb(CLI::App& root) {
   CLI::App* verb = root.add_subcommand("inspect", "Show what a model file holds and what it will need");
   const auto flags = std::make_shared<InspectFlags>();
-  verb->add_option("MODEL,-m,--model", flags->model, "GGUF file")->required();
+  verb->add_option("MODEL,-m,--model", flags->model, "GGUF file; of a split one, the first part");
   verb->add_option("--isa", flags->isa, "Instruction set to name kernels for (default: the best)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(not_empty());
   verb->add_flag("--json", flags->json, "As JSON");
   verb->footer("Example:\n  kvasir inspect models/smollm2-135m-instruct-q4_1.gguf\n\n" +
                std::string(kExitCodesHelp));

@@ -1,14 +1,13 @@
 #include "apps/kvasir/load_progress.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
 
 #include "apps/kvasir/human_size.h"
+#include "apps/kvasir/output.h"
 
 namespace kvasir {
 
@@ -29,9 +28,8 @@ void LoadProgress::draw(uint64_t done_bytes, uint64_t total_bytes) const {
       total_bytes > 0 ? static_cast<double>(done_bytes) / static_cast<double>(total_bytes) : 0.0;
   const auto filled = static_cast<size_t>(share * kWidth);
   const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
-  fmt::print(stderr, "\rLoading {} {}[{}]{} {:3.0f} %  {} of {}", name_, colour_ ? "\x1b[36m" : "", bar,
-             colour_ ? "\x1b[0m" : "", share * 100, size_text(done_bytes), size_text(total_bytes));
-  std::fflush(stderr);
+  tell("\rLoading {} {}[{}]{} {:3.0f} %  {} of {}", name_, colour_ ? "\x1b[36m" : "", bar,
+       colour_ ? "\x1b[0m" : "", share * 100, size_text(done_bytes), size_text(total_bytes));
 }
 
 void LoadProgress::update(uint64_t done_bytes, uint64_t total_bytes) {
@@ -44,8 +42,8 @@ void LoadProgress::update(uint64_t done_bytes, uint64_t total_bytes) {
 
 void LoadProgress::finish() {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun_;
-  fmt::print(stderr, "{}Loaded {} ({}) in {:.1f} s\n", terminal_ ? "\r\x1b[K" : "", name_,
-             size_text(total_bytes_), took.count());
+  tell("{}Loaded {} ({}) in {:.1f} s\n", terminal_ ? "\r\x1b[K" : "", name_, size_text(total_bytes_),
+       took.count());
 }
 
 }  // namespace kvasir

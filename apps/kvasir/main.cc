@@ -1,16 +1,29 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
 #include <algorithm>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "apps/kvasir/cli.h"
+#include "apps/kvasir/output.h"
 
 namespace kvasir {
 namespace {
+
+// A standard descriptor that came closed would be given to the next file or socket. Something that refuses to
+// be read or written takes its place, so that it is still noticed.
+void hold_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) == -1)
+      (void)::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
 
 std::vector<std::string> spellings(const CLI::App& app) {
   std::vector<std::string> all;
@@ -67,7 +80,9 @@ int run(int argc, char** argv) {
   try {
     root.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return root.exit(help);
+    std::ostringstream text;
+    root.exit(help, text);
+    return print_or_fail(text.str());
   } catch (const CLI::ParseError& error) {
     std::string hint = did_you_mean(verbs, root, argc, argv);
     if (hint.empty())
@@ -78,7 +93,7 @@ int run(int argc, char** argv) {
   for (const Verb& verb : verbs) {
     if (verb.app->parsed()) return verb.run();
   }
-  fmt::print("{}", root.help());
+  print_or_fail(root.help());
   return kExitUsage;
 }
 
@@ -87,6 +102,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    kvasir::hold_standard_descriptors();
     return kvasir::run(argc, argv);
   } catch (const std::bad_alloc&) {
     return kvasir::fail(kvasir::kExitMemory, "out of memory",

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <new>
 
+#include "engine/memory_plan.h"
+
 namespace kvasir {
 namespace {
 
@@ -44,18 +46,8 @@ Result<BenchResult> ModelBench::measure(const BenchShape& shape, uint32_t repeti
   if (shape.batch > chunk_)
     return invalid_argument(fmt::format("batch {} is larger than the step's {} rows", shape.batch, chunk_));
   const uint32_t tokens = shape.depth + shape.prompt + shape.generate;
-  const auto specs = config().kv_layers();
-  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::make(specs, block_size_));
   const uint32_t entries = (tokens + block_size_ - 1) / block_size_;
-  uint32_t units = 0;
-  for (const KvLayout::Group& g : layout.groups()) units += g.units;
-  const uint64_t blocks = static_cast<uint64_t>(entries) * units * shape.batch;
-  try {
-    store_ = std::make_unique<KvStore>(layout, static_cast<uint32_t>(blocks));
-  } catch (const std::bad_alloc&) {
-    return resource_exhausted(
-        fmt::format("{}: cannot allocate {} bytes of KV", shape.name(), blocks * layout.block_bytes()));
-  }
+  KVASIR_RETURN_IF_ERROR(make_store(shape, entries));
   fill(shape, entries);
   BenchResult result{.shape = shape, .tokens_per_second = {}};
   for (uint32_t first = 0; first < shape.depth;) {
@@ -73,13 +65,35 @@ Result<BenchResult> ModelBench::measure(const BenchShape& shape, uint32_t repeti
     }
     const double elapsed = seconds_now() - start;
     if (repetition > 0)  // the first one warms caches and clocks
-      result.tokens_per_second.push_back((shape.prompt + shape.generate) * shape.batch / elapsed);
+      result.tokens_per_second.push_back(static_cast<double>(shape.prompt + shape.generate) * shape.batch /
+                                         elapsed);
   }
   std::vector<double> sorted = result.tokens_per_second;
   std::sort(sorted.begin(), sorted.end());
   result.median = sorted[sorted.size() / 2];
   result.spread = (sorted.back() - sorted.front()) / result.median;
   return result;
+}
+
+// Blocks for every sequence. The pool of the shape before is given back first, so that its memory counts as
+// free.
+Status ModelBench::make_store(const BenchShape& shape, uint32_t entries) {
+  store_.reset();
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::make(config().kv_layers(), block_size_));
+  const uint64_t blocks = uint64_t{entries} * layout.units() * shape.batch;
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(blocks, uint64_t{layout.block_bytes()}, &bytes)) bytes = UINT64_MAX;
+  const uint64_t usable = usable_memory(read_memory());
+  if (bytes > usable || blocks >= index_of(kNoBlock))
+    return resource_exhausted(fmt::format("{} needs {} MiB of KV cache, and {} MiB of memory are free",
+                                          shape.name(), bytes >> 20, usable >> 20));
+  try {
+    store_ = std::make_unique<KvStore>(layout, static_cast<uint32_t>(blocks));
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted(
+        fmt::format("{}: the machine does not give {} MiB for the KV cache", shape.name(), bytes >> 20));
+  }
+  return {};
 }
 
 // Hands every sequence its own blocks.

@@ -37,7 +37,8 @@ class ModelBench {
   static Result<std::unique_ptr<ModelBench>> open(const std::string& path, Isa isa, uint32_t threads,
                                                   uint32_t chunk, uint32_t block_size);
 
-  // Runs a shape once to warm up and then `repetitions` times. Errors: a KV pool that memory cannot hold.
+  // Runs a shape once to warm up and then `repetitions` times. Errors: more sequences than a step has rows, a
+  // KV pool that the memory that is free cannot hold.
   Result<BenchResult> measure(const BenchShape& shape, uint32_t repetitions);
 
   const ModelConfig& config() const { return model_->config(); }
@@ -45,6 +46,7 @@ class ModelBench {
 
  private:
   ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size);
+  Status make_store(const BenchShape& shape, uint32_t entries);
   void fill(const BenchShape& shape, uint32_t entries);
   void step(const BenchShape& shape, uint32_t first, uint32_t rows_each, bool logits);
 

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
+#include "apps/kvasir/text_file.h"
 #include "base/log.h"
 #include "kvcache/kv_layout.h"
 
@@ -70,6 +69,15 @@ Result<std::string> text_of(const GgufMetadata& metadata, const char* key) {
   return text.value_or("");
 }
 
+// Tokens of the vocabulary; rows of the embedding in a file without a tokenizer.
+Result<uint32_t> vocabulary_size(const GgufFile& file) {
+  KVASIR_ASSIGN_OR_RETURN(const std::vector<std::string>* vocabulary,
+                          file.metadata().get_strings("tokenizer.ggml.tokens"));
+  if (vocabulary != nullptr) return static_cast<uint32_t>(vocabulary->size());
+  const TensorInfo* embedding = file.find_tensor("token_embd.weight");
+  return embedding == nullptr ? 0u : static_cast<uint32_t>(embedding->view.shape[1]);
+}
+
 }  // namespace
 
 Result<ModelFacts> read_model_facts(const std::string& path) {
@@ -93,9 +101,7 @@ Result<ModelFacts> read_model_facts(const std::string& path) {
   KVASIR_ASSIGN_OR_RETURN(facts.tokenizer, text_of(metadata, "tokenizer.ggml.model"));
   KVASIR_ASSIGN_OR_RETURN(const std::string pre, text_of(metadata, "tokenizer.ggml.pre"));
   if (!pre.empty()) facts.tokenizer += fmt::format(" ({})", pre);
-  KVASIR_ASSIGN_OR_RETURN(const std::vector<std::string>* vocabulary,
-                          metadata.get_strings("tokenizer.ggml.tokens"));
-  if (vocabulary != nullptr) facts.config.vocab_size = static_cast<uint32_t>(vocabulary->size());
+  KVASIR_ASSIGN_OR_RETURN(facts.config.vocab_size, vocabulary_size(file));
   facts.has_chat_template = metadata.contains("tokenizer.chat_template");
   add_tensors(file, &facts);
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
@@ -104,26 +110,29 @@ Result<ModelFacts> read_model_facts(const std::string& path) {
   return facts;
 }
 
-Result<LoadedTemplate> load_chat_template(const std::string& file, const Tokenizer& tokenizer) {
+Result<LoadedTemplate> read_chat_template(const std::string& file) {
   LoadedTemplate loaded;
-  if (file.empty()) {
-    loaded.source = tokenizer.chat_template();
-  } else {
-    std::ifstream input(file, std::ios::binary);
-    std::stringstream text;
-    text << input.rdbuf();
-    if (!input) return invalid_argument(fmt::format("--chat-template: cannot read {}", file));
-    loaded.source = text.str();
-  }
+  if (file.empty()) return loaded;
+  Result<std::string> text = read_text_file(file);
+  if (!text.ok()) return invalid_argument("--chat-template: " + text.message());
+  if (text->find_first_not_of(" \t\r\n") == std::string::npos)
+    return invalid_argument(fmt::format("--chat-template: '{}' is empty", file));
+  auto parsed = ChatTemplate::parse(*text);
+  if (!parsed.ok()) return invalid_argument(fmt::format("--chat-template: '{}': {}", file, parsed.message()));
+  loaded.parsed = std::make_unique<ChatTemplate>(std::move(*parsed));
+  loaded.source = std::move(*text);
+  return loaded;
+}
+
+LoadedTemplate model_chat_template(const Tokenizer& tokenizer) {
+  LoadedTemplate loaded;
+  loaded.source = tokenizer.chat_template();
   if (loaded.source.empty()) return loaded;
   auto parsed = ChatTemplate::parse(loaded.source);
-  if (parsed.ok()) {
+  if (parsed.ok())
     loaded.parsed = std::make_unique<ChatTemplate>(std::move(*parsed));
-  } else if (file.empty()) {
+  else
     spdlog::warn("the model's chat template cannot be used, chats will be refused: {}", parsed.message());
-  } else {
-    return invalid_argument(fmt::format("--chat-template {}: {}", file, parsed.message()));
-  }
   return loaded;
 }
 

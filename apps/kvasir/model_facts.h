@@ -14,6 +14,7 @@
 #include "models/model_config.h"
 #include "server/served_model.h"
 #include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
 
 namespace kvasir {
 
@@ -39,13 +40,15 @@ struct ModelFacts {
 };
 Result<ModelFacts> read_model_facts(const std::string& path);
 
-// A chat template from a file, or else from the model; nullptr where neither has one. A template of the model
-// that cannot be parsed is a warning, one of a file an error.
 struct LoadedTemplate {
-  std::unique_ptr<ChatTemplate> parsed;
+  std::unique_ptr<ChatTemplate> parsed;  // nullptr: there is none, or none that can be used
   std::string source;
 };
-Result<LoadedTemplate> load_chat_template(const std::string& file, const Tokenizer& tokenizer);
+// The chat template in a file; none for "". Errors name the path and what is wrong: it cannot be read, is
+// empty or is no template.
+Result<LoadedTemplate> read_chat_template(const std::string& file);
+// The model's own. That it cannot be parsed is a warning.
+LoadedTemplate model_chat_template(const Tokenizer& tokenizer);
 
 // What the server is to know about an open model. name "" takes the file's, and then answers to every name.
 ServedModel served_model(Llm& llm, const ModelFacts& facts, const LoadedTemplate& chat_template,

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <memory>
@@ -8,6 +7,8 @@
 #include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/load_progress.h"
 #include "apps/kvasir/model_facts.h"
+#include "apps/kvasir/number_flag.h"
+#include "apps/kvasir/output.h"
 #include "apps/kvasir/terminal_input.h"
 
 namespace kvasir {
@@ -19,31 +20,32 @@ struct RunFlags {
   std::string prompt;
 };
 
-// Says one message and prints the answer as it comes; what is to be said about it goes to stderr.
-int say(ChatSession& session, TerminalInput& input, const std::string& message) {
+// Says one message and prints the answer as it comes; what is to be said about it goes to stderr. The exit
+// code; kIo when the answer cannot be written.
+Result<int> say(ChatSession& session, TerminalInput& input, const std::string& message) {
   const auto answer = session.say(
-      message,
-      [](std::string_view text) {
-        fmt::print("{}", text);
-        std::fflush(stdout);
-      },
-      [&] { return input.interrupted(); });
-  if (!answer.ok()) return fail(kExitFailure, answer.message());
-  fmt::print("\n");
-  std::fflush(stdout);
-  fmt::print(stderr, "{}\n", answer->summary());
+      message, [](std::string_view text) { return write_output(text); }, [&] { return input.interrupted(); });
+  if (!answer.ok()) return answer.status();
+  KVASIR_RETURN_IF_ERROR(write_output("\n"));
+  tell("{}\n", answer->summary());
   return answer->interrupted ? kExitInterrupted : kExitOk;
 }
 
+int say_once(ChatSession& session, TerminalInput& input, const std::string& message) {
+  const Result<int> code = say(session, input, message);
+  return code.ok() ? *code : fail(kExitFailure, code.message());
+}
+
 int converse(ChatSession& session, TerminalInput& input) {
-  fmt::print(stderr, "Ctrl-C stops an answer, Ctrl-D or Ctrl-C at the prompt ends the chat.\n");
-  while (true) {
-    const auto line = input.read_line("\n> ");
-    if (!line) break;
+  tell("Ctrl-C stops an answer, Ctrl-D or Ctrl-C at the prompt ends the chat.\n");
+  while (const auto line = input.read_line("\n> ")) {
     if (line->find_first_not_of(" \t") == std::string::npos) continue;
-    say(session, input, *line);
+    const Result<int> code = say(session, input, *line);
+    if (code.ok()) continue;
+    fail(kExitFailure, code.message());
+    if (code.status().code() == ErrorCode::kIo) return kExitFailure;
   }
-  fmt::print(stderr, "\n");
+  tell("\n");
   return kExitOk;
 }
 
@@ -51,8 +53,10 @@ int run(const RunFlags& flags) {
   TerminalInput input;
   const auto options = flags.engine.options();
   if (!options.ok()) return fail(kExitUsage, options.message());
+  auto chat_template = read_chat_template(flags.engine.chat_template);
+  if (!chat_template.ok()) return fail(kExitUsage, chat_template.message());
   const auto facts = read_model_facts(flags.engine.model);
-  if (!facts.ok()) return fail_to_open(facts.status());
+  if (!facts.ok()) return fail_to_open(facts.status(), false);
   LoadProgress progress(facts->name);
   Llm::Options with_progress = *options;
   with_progress.progress = [&](uint64_t done, uint64_t total) {
@@ -60,23 +64,25 @@ int run(const RunFlags& flags) {
     progress.update(done, total);
   };
   auto llm = Llm::open(flags.engine.model, with_progress);
-  if (!llm.ok()) return fail_to_open(llm.status());
-  const auto chat_template = load_chat_template(flags.engine.chat_template, (*llm)->tokenizer());
-  if (!chat_template.ok()) return fail(kExitUsage, chat_template.message());
+  if (!llm.ok()) return fail_to_open(llm.status(), true);
+  if (chat_template->parsed == nullptr) *chat_template = model_chat_template((*llm)->tokenizer());
   progress.finish();
   ChatSession session(served_model(**llm, *facts, *chat_template, ""), flags.chat);
-  if (!session.has_template())
-    fmt::print(stderr, "This model has no chat template: it continues what you write.\n");
+  if (!session.has_template()) tell("This model has no chat template: it continues what you write.\n");
+  if (!session.has_template() && !flags.chat.system.empty())
+    warn("--system has no effect on a model without a chat template");
 
   std::string message = flags.prompt;
   if (::isatty(STDIN_FILENO) == 0) {
-    const std::string piped = input.read_all();
-    if (!message.empty() && !piped.empty()) message += "\n\n";
-    message += piped;
+    const auto piped = input.read_all();
+    if (!piped.ok()) return fail(kExitFailure, piped.message());
+    if (!*piped) return kExitInterrupted;
+    if (!message.empty() && !(*piped)->empty()) message += "\n\n";
+    message += **piped;
     if (message.empty())
       return fail(kExitUsage, "nothing to say: the input is empty", "Give -p PROMPT, or type in a terminal.");
   }
-  return message.empty() ? converse(session, input) : say(session, input, message);
+  return message.empty() ? converse(session, input) : say_once(session, input, message);
 }
 
 }  // namespace
@@ -92,22 +98,27 @@ Verb add_run_verb(CLI::App& root) {
   constexpr const char* kAnswer = "The answer";
   verb->add_option("--system", flags->chat.system, "System message")->group(kAnswer);
   verb->add_option("--temperature", flags->chat.temperature, "0 always takes the likeliest token")
-      ->check(CLI::Range(0.0, 5.0))
+      ->transform(field_range("temperature"))
+      ->type_name("X")
       ->capture_default_str()
       ->group(kAnswer);
   verb->add_option("--top-p", flags->chat.top_p, "Keep the likeliest tokens that make up this share")
-      ->check(CLI::Range(0.0, 1.0))
+      ->transform(field_range("top_p"))
+      ->type_name("X")
       ->capture_default_str()
       ->group(kAnswer);
-  verb->add_option("--top-k", flags->chat.top_k, "Keep so many of the likeliest tokens (0: all)")
+  verb->add_option("--top-k", flags->chat.top_k, "Keep so many of the likeliest tokens (0 or -1: all)")
+      ->transform(field_range("top_k"))
+      ->type_name("N")
       ->capture_default_str()
       ->group(kAnswer);
   verb->add_option("--seed", flags->chat.seed, "Same seed, same answer (default: a fresh one)")
+      ->transform(field_range("seed"))
       ->type_name("N")
       ->group(kAnswer);
   verb->add_option("-n,--max-tokens", flags->chat.max_tokens,
-                   "Most tokens of an answer (default: the rest of the context)")
-      ->check(CLI::Range(1u, 1u << 30))
+                   "Most tokens of an answer (default: the rest of the context; 16 without a chat template)")
+      ->transform(field_range("max_completion_tokens", 1))
       ->type_name("N")
       ->group(kAnswer);
   verb->footer(

@@ -7,6 +7,7 @@
 #include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/load_progress.h"
 #include "apps/kvasir/model_facts.h"
+#include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/serve_process.h"
 #include "apps/kvasir/serve_summary.h"
 #include "server/api_server.h"
@@ -26,6 +27,7 @@ struct ServeFlags {
 void add_network_flags(CLI::App& verb, ServeFlags& flags) {
   constexpr const char* kNetwork = "Network";
   verb.add_option("--host", flags.server.http.host, "Address to listen on")
+      ->check(not_empty())
       ->capture_default_str()
       ->group(kNetwork);
   verb.add_option("--port", flags.server.http.port, "Port; 0 takes a free one")
@@ -35,10 +37,12 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
                   "Key that clients must send; may be given several times")
       ->type_name("KEY")
       ->expected(1)
+      ->check(not_empty())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kNetwork);
   verb.add_option("--api-key-file", flags.key_file, "File with one key per line")
       ->type_name("FILE")
+      ->check(not_empty())
       ->group(kNetwork);
   verb.add_flag("--insecure-no-auth", flags.insecure, "Listen beyond this machine without a key")
       ->group(kNetwork);
@@ -46,12 +50,14 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
                   "Web origin that may use the API, or *; several times")
       ->type_name("ORIGIN")
       ->expected(1)
+      ->check(not_empty())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kNetwork);
   verb.add_option("--allowed-host", flags.server.access.allowed_hosts,
                   "Further Host name to answer to; several times")
       ->type_name("NAME")
       ->expected(1)
+      ->check(not_empty())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kNetwork);
   verb.add_option("--shutdown-timeout", flags.shutdown_seconds,
@@ -76,12 +82,15 @@ int serve(ServeFlags flags) {
   if (Status status = read_key_file(flags.key_file, &flags.server.access.api_keys); !status.ok()) {
     return fail(kExitUsage, status.message());
   }
+  auto chat_template = read_chat_template(flags.engine.chat_template);
+  if (!chat_template.ok()) return fail(kExitUsage, chat_template.message());
   const auto facts = read_model_facts(flags.engine.model);
-  if (!facts.ok()) return fail_to_open(facts.status());
+  if (!facts.ok()) return fail_to_open(facts.status(), false);
 
   auto listening = ApiServer::listen(flags.server);
   if (!listening.ok())
-    return fail(kExitFailure, listening.message(), "Is another server there? --port 0 takes a free port.");
+    return fail(kExitFailure, listening.message(),
+                "--host and --port say where to listen; --port 0 takes a free port.");
   ApiServer& server = **listening;
   if (const int code = check_exposure(server, flags); code != kExitOk) return code;
 
@@ -92,9 +101,8 @@ int serve(ServeFlags flags) {
     server.set_loading_progress(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0.0);
   };
   auto llm = Llm::open(flags.engine.model, *options);
-  if (!llm.ok()) return fail_to_open(llm.status());
-  const auto chat_template = load_chat_template(flags.engine.chat_template, (*llm)->tokenizer());
-  if (!chat_template.ok()) return fail(kExitUsage, chat_template.message());
+  if (!llm.ok()) return fail_to_open(llm.status(), true);
+  if (chat_template->parsed == nullptr) *chat_template = model_chat_template((*llm)->tokenizer());
   progress.finish();
 
   server.serve(served_model(**llm, *facts, *chat_template, flags.name));
@@ -119,7 +127,8 @@ Verb add_serve_verb(CLI::App& root) {
   verb->add_option("--served-model-name", flags->name,
                    "Name of the model in the API; other names are then refused (default: the file's name, "
                    "and any is taken)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(not_empty());
   add_network_flags(*verb, *flags);
   verb->footer(
       "Examples:\n"

@@ -4,9 +4,10 @@
 #include <sys/resource.h>
 
 #include <cstdlib>
-#include <fstream>
+#include <sstream>
 
 #include "apps/kvasir/cli.h"
+#include "apps/kvasir/text_file.h"
 #include "base/log.h"
 
 namespace kvasir {
@@ -53,14 +54,17 @@ void ServeProcess::serve_until_signalled(ApiServer& server, std::chrono::seconds
 
 Status read_key_file(const std::string& path, std::vector<std::string>* keys) {
   if (path.empty()) return {};
-  std::ifstream file(path);
-  if (!file) return invalid_argument(fmt::format("--api-key-file: cannot read {}", path));
+  const Result<std::string> text = read_text_file(path);
+  if (!text.ok()) return invalid_argument("--api-key-file: " + text.message());
+  constexpr const char* kBlanks = " \t\r";
   const size_t before = keys->size();
-  for (std::string line; std::getline(file, line);) {
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (!line.empty()) keys->push_back(line);
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t begin = line.find_first_not_of(kBlanks);
+    if (begin != std::string::npos)
+      keys->push_back(line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin));
   }
-  if (keys->size() == before) return invalid_argument(fmt::format("--api-key-file: {} holds no key", path));
+  if (keys->size() == before) return invalid_argument(fmt::format("--api-key-file: '{}' holds no key", path));
   return {};
 }
 

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <iterator>
+#include <string>
 
 #include "apps/kvasir/human_size.h"
+#include "apps/kvasir/output.h"
+#include "base/log.h"
 
 namespace kvasir {
 
@@ -15,24 +18,28 @@ void print_serve_summary(Llm& llm, const ModelFacts& facts, const ApiServer& ser
   const bool bracketed = server.address().find(':') != std::string::npos;
   const std::string url = fmt::format(fmt::runtime(bracketed ? "http://[{}]:{}/v1" : "http://{}:{}/v1"),
                                       server.address(), server.port());
-  fmt::print("\nKvasir {}\n", KVASIR_VERSION);
-  fmt::print("  model     {} ({}, {} parameters{}{}, {} in memory)\n", facts.name, facts.config.architecture,
-             count_text(facts.config.parameter_count), facts.quantization.empty() ? "" : ", ",
-             facts.quantization, size_text(llm.model().weight_bytes()));
-  fmt::print("  context   {} tokens{}\n", window,
-             window < facts.config.context_length
-                 ? fmt::format(" (the model could take {})", facts.config.context_length)
-                 : "");
-  fmt::print("  KV cache  {}: {} tokens in blocks of {}, {} per token\n", size_text(engine.config().kv_bytes),
-             tokens, engine.config().block_size, size_text(facts.kv_bytes_per_token));
-  fmt::print("  compute   {} threads, {}\n", llm.pool().size(), isa_name(llm.kernels().isa));
-  fmt::print("  serving   {}\n\n", url);
-  fmt::print("Try it:\n  curl -s {}/chat/completions -H 'Content-Type: application/json' {}\\\n", url,
-             needs_key ? "-H 'Authorization: Bearer KEY' " : "");
-  fmt::print(
-      "    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"What is the capital of "
-      "France?\"}}]}}'\n");
-  std::fflush(stdout);
+  std::string text;
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, "\nKvasir {}\n", KVASIR_VERSION);
+  fmt::format_to(out, "  model     {} ({}, {} parameters{}{}, {} in memory)\n", facts.name,
+                 facts.config.architecture, count_text(facts.config.parameter_count),
+                 facts.quantization.empty() ? "" : ", ", facts.quantization,
+                 size_text(llm.model().weight_bytes()));
+  fmt::format_to(out, "  context   {} tokens{}\n", window,
+                 window < facts.config.context_length
+                     ? fmt::format(" (the model could take {})", facts.config.context_length)
+                     : "");
+  fmt::format_to(out, "  KV cache  {}: {} tokens in blocks of {}, {} per token\n",
+                 size_text(engine.config().kv_bytes), tokens, engine.config().block_size,
+                 size_text(facts.kv_bytes_per_token));
+  fmt::format_to(out, "  compute   {} threads, {}\n", llm.pool().size(), isa_name(llm.kernels().isa));
+  fmt::format_to(out, "  serving   {}\n\n", url);
+  fmt::format_to(out, "Try it:\n  curl -s {}/chat/completions -H 'Content-Type: application/json' {}\\\n",
+                 url, needs_key ? "-H 'Authorization: Bearer KEY' " : "");
+  text +=
+      "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is the capital of France?\"}]}'\n";
+  // The server serves all the same.
+  if (const Status written = write_output(text); !written.ok()) spdlog::warn("{}", written.message());
 }
 
 }  // namespace kvasir

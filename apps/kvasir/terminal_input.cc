@@ -1,16 +1,18 @@
 #include "apps/kvasir/terminal_input.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/signalfd.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <cstring>
 #include <utility>
+
+#include "apps/kvasir/output.h"
 
 namespace kvasir {
 
-TerminalInput::TerminalInput() {
+TerminalInput::TerminalInput(int descriptor) : descriptor_(descriptor) {
   sigset_t signals;
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGINT);
@@ -29,32 +31,51 @@ bool TerminalInput::interrupted() {
   return any;
 }
 
+TerminalInput::Event TerminalInput::wait() {
+  while (true) {
+    pollfd waiting[] = {{descriptor_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
+    if (::poll(waiting, 2, -1) < 0 && errno != EINTR) {
+      error_ = errno;
+      return Event::kError;
+    }
+    if (interrupted()) return Event::kInterrupt;
+    if (waiting[0].revents == 0) continue;
+    char bytes[65536];
+    const ssize_t n = ::read(descriptor_, bytes, sizeof(bytes));
+    if (n > 0) {
+      buffer_.append(bytes, static_cast<size_t>(n));
+      return Event::kText;
+    }
+    if (n == 0 || errno == EBADF) return Event::kEnd;
+    if (errno == EINTR || errno == EAGAIN) continue;
+    error_ = errno;
+    return Event::kError;
+  }
+}
+
 std::optional<std::string> TerminalInput::read_line(const char* prompt) {
-  std::fputs(prompt, stderr);
-  std::fflush(stderr);
+  tell("{}", prompt);
   while (true) {
     if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
       std::string line = buffer_.substr(0, end);
       buffer_.erase(0, end + 1);
       return line;
     }
-    pollfd waiting[] = {{STDIN_FILENO, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
-    if (::poll(waiting, 2, -1) < 0 && errno != EINTR) return std::nullopt;
-    if (interrupted()) return std::nullopt;
-    if ((waiting[0].revents & (POLLIN | POLLHUP)) == 0) continue;
-    char bytes[4096];
-    const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof(bytes));
-    if (n <= 0) return std::nullopt;
-    buffer_.append(bytes, static_cast<size_t>(n));
+    const Event event = wait();
+    if (event == Event::kText) continue;
+    if (event == Event::kEnd && !buffer_.empty()) return std::exchange(buffer_, {});
+    return std::nullopt;
   }
 }
 
-std::string TerminalInput::read_all() {
-  char bytes[65536];
-  ssize_t n = 0;
-  while ((n = ::read(STDIN_FILENO, bytes, sizeof(bytes))) > 0) buffer_.append(bytes, static_cast<size_t>(n));
+Result<std::optional<std::string>> TerminalInput::read_all() {
+  Event event = wait();
+  while (event == Event::kText) event = wait();
+  if (event == Event::kInterrupt) return std::optional<std::string>();
+  if (event == Event::kError)
+    return io_error(fmt::format("cannot read standard input: {}", std::strerror(error_)));
   while (!buffer_.empty() && buffer_.back() == '\n') buffer_.pop_back();
-  return std::exchange(buffer_, {});
+  return std::optional<std::string>(std::exchange(buffer_, {}));
 }
 
 }  // namespace kvasir

@@ -1,7 +1,9 @@
 """The verbs of the binary as a person types them."""
 
 import json
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -32,6 +34,30 @@ def test_run_chats_from_standard_input():
     done = kvasir("run", MODELS["smollm2"], "--temperature", 0, "-n", 32, input="What is the capital of Japan?\n")
     assert done.returncode == 0, done.stderr
     assert "Tokyo" in done.stdout
+
+
+def test_ctrl_c_ends_run_while_it_waits_for_input():
+    process = subprocess.Popen([BINARY, "run", MODELS["smollm2"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        for line in process.stderr:
+            if "Loaded" in line:
+                break
+        time.sleep(0.3)  # from the line to the wait for input
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_output_that_cannot_be_written_is_an_error():
+    for arguments in (("run", MODELS["smollm2"], "-p", "Hi", "-n", 8), ("inspect", MODELS["smollm2"])):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([str(word) for word in (BINARY, *arguments)], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=120)
+        assert done.returncode == 1
+        assert "cannot write standard output: No space left on device" in done.stderr
 
 
 @pytest.mark.parametrize("name, architecture", [("smollm2", "llama"), ("gemma", "gemma3"), ("qwen-0.5b", "qwen2")])

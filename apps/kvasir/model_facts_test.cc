@@ -1,0 +1,69 @@
+#include "apps/kvasir/model_facts.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "apps/kvasir/serve_process.h"
+#include "apps/kvasir/test_file.h"
+#include "models/tiny_model.h"
+
+namespace kvasir {
+namespace {
+
+TEST(ModelFacts, CountTheVocabulary) {
+  const TestFile plain(TinyModel{}.bytes());
+  const TestFile padded(TinyModel{.tokens = 20, .rows = 32}.bytes());
+  const TestFile without_tokenizer(TinyModel{.tokens = 0, .rows = 24}.bytes());
+  EXPECT_EQ(read_model_facts(plain.path()).value().config.vocab_size, 20u);
+  EXPECT_EQ(read_model_facts(padded.path()).value().config.vocab_size, 20u);
+  EXPECT_EQ(read_model_facts(without_tokenizer.path()).value().config.vocab_size, 24u);
+}
+
+TEST(ChatTemplateFile, IsReadAndParsed) {
+  const TestFile file("{% for m in messages %}{{ m.content }}{% endfor %}");
+  const auto loaded = read_chat_template(file.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  EXPECT_NE(loaded->parsed, nullptr);
+  EXPECT_EQ(loaded->source, "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const auto none = read_chat_template("");
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->parsed, nullptr);
+}
+
+TEST(ChatTemplateFile, SaysWhatIsWrongWithIt) {
+  const auto refusal = [](const std::string& path) {
+    const auto loaded = read_chat_template(path);
+    return loaded.ok() ? "" : loaded.message();
+  };
+  EXPECT_EQ(refusal("/"), "--chat-template: cannot read '/': Is a directory");
+  EXPECT_EQ(refusal("/no-such-file"),
+            "--chat-template: cannot read '/no-such-file': No such file or directory");
+  const TestFile empty(""), blank(" \n\n"), broken("{% for %}");
+  EXPECT_EQ(refusal(empty.path()), "--chat-template: '" + empty.path() + "' is empty");
+  EXPECT_EQ(refusal(blank.path()), "--chat-template: '" + blank.path() + "' is empty");
+  EXPECT_EQ(refusal(broken.path()).rfind("--chat-template: '" + broken.path() + "': ", 0), 0u);
+  EXPECT_EQ(refusal("/dev/zero"),
+            "--chat-template: cannot read '/dev/zero': it is longer than 16777216 bytes");
+}
+
+TEST(KeyFile, HoldsOneKeyPerLine) {
+  const TestFile file(" one\r\n\n\ttwo \n   \nthree");
+  std::vector<std::string> keys = {"zero"};
+  ASSERT_TRUE(read_key_file(file.path(), &keys).ok());
+  EXPECT_EQ(keys, (std::vector<std::string>{"zero", "one", "two", "three"}));
+}
+
+TEST(KeyFile, SaysWhatIsWrongWithIt) {
+  std::vector<std::string> keys;
+  EXPECT_TRUE(read_key_file("", &keys).ok());
+  EXPECT_EQ(read_key_file("/", &keys).message(), "--api-key-file: cannot read '/': Is a directory");
+  const TestFile blank(" \n\n");
+  EXPECT_EQ(read_key_file(blank.path(), &keys).message(),
+            "--api-key-file: '" + blank.path() + "' holds no key");
+  EXPECT_TRUE(keys.empty());
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,34 @@
+#include "apps/kvasir/output.h"
+
+#include <poll.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "apps/kvasir/cli.h"
+
+namespace kvasir {
+
+Status write_output(std::string_view text, int descriptor) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(descriptor, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<size_t>(n));
+    } else if (errno == EAGAIN) {  // whoever shares the terminal or pipe made it non-blocking
+      pollfd room{descriptor, POLLOUT, 0};
+      ::poll(&room, 1, -1);
+    } else if (errno != EINTR) {
+      return io_error(fmt::format("cannot write standard {}: {}",
+                                  descriptor == STDERR_FILENO ? "error" : "output", std::strerror(errno)));
+    }
+  }
+  return {};
+}
+
+int print_or_fail(std::string_view text) {
+  const Status status = write_output(text);
+  if (!status.ok()) return fail(kExitFailure, status.message());
+  return kExitOk;
+}
+
+}  // namespace kvasir

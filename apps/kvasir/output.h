@@ -1,0 +1,27 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <string_view>
+#include <utility>
+
+#include "base/result.h"
+
+namespace kvasir {
+
+// Writes all of `text` without a buffer of our own: what is reported as written has reached the system. kIo
+// names the stream and the system's reason.
+Status write_output(std::string_view text, int descriptor = STDOUT_FILENO);
+
+// Formats to standard error. That it cannot be written stops nothing: there is nobody left to tell.
+template <class... Args>
+void tell(fmt::format_string<Args...> format, Args&&... args) {
+  (void)write_output(fmt::format(format, std::forward<Args>(args)...), STDERR_FILENO);
+}
+
+// Writes to standard output for a verb that then ends: kExitOk, or kExitFailure with the reason on standard
+// error.
+int print_or_fail(std::string_view text);
+
+}  // namespace kvasir

@@ -1,0 +1,181 @@
+// The verbs as command lines: what the parser refuses, what a verb says and ends with.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/kvasir/cli.h"
+#include "apps/kvasir/number_flag.h"
+#include "apps/kvasir/test_file.h"
+#include "engine/memory_plan.h"
+#include "models/tiny_model.h"
+
+namespace kvasir {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+struct Outcome {
+  int code = kExitOk;
+  std::string errors;  // standard error, or the parser's refusal
+};
+
+Outcome run(std::vector<std::string> words, bool parse_only = false) {
+  CLI::App root("test", "kvasir");
+  const std::vector<Verb> verbs = {add_serve_verb(root), add_run_verb(root), add_inspect_verb(root),
+                                   add_bench_verb(root)};
+  std::reverse(words.begin(), words.end());
+  try {
+    root.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    return {kExitUsage, error.what()};
+  }
+  if (parse_only) return {};
+  testing::internal::CaptureStderr();
+  int code = kExitUsage;
+  for (const Verb& verb : verbs) {
+    if (verb.app->parsed()) code = verb.run();
+  }
+  return {code, testing::internal::GetCapturedStderr()};
+}
+
+std::string refusal(const std::vector<std::string>& words) {
+  return run(words, true).errors;
+}
+
+// Standard output is another file for as long as this lives.
+class StdoutTo {
+ public:
+  explicit StdoutTo(const char* path) : kept_(::dup(STDOUT_FILENO)) {
+    std::fflush(stdout);
+    const int file = ::open(path, O_WRONLY);
+    ::dup2(file, STDOUT_FILENO);
+    ::close(file);
+  }
+  ~StdoutTo() {
+    ::dup2(kept_, STDOUT_FILENO);
+    ::close(kept_);
+  }
+
+ private:
+  int kept_;
+};
+
+TEST(RunFlags, TakeTheNumbersOfTheApi) {
+  const std::vector<std::pair<const char*, const char*>> taken = {
+      {"--temperature", "0"}, {"--temperature", "5"},
+      {"--top-p", "0.01"},    {"--top-p", "1"},
+      {"--top-k", "-1"},      {"--top-k", "2147483647"},
+      {"--seed", "-5"},       {"--seed", "9223372036854775807"},
+      {"--max-tokens", "1"},  {"--max-tokens", "2147483647"}};
+  for (const auto& [flag, value] : taken) EXPECT_EQ(refusal({"run", "m.gguf", flag, value}), "");
+}
+
+TEST(RunFlags, RefuseOtherNumbersByNameAndRange) {
+  const auto expect = [](const char* flag, const std::string& range, const std::vector<std::string>& values) {
+    for (const std::string& value : values)
+      EXPECT_EQ(refusal({"run", "m.gguf", flag, value}),
+                std::string(flag) + ": '" + value + "' is not " + range);
+  };
+  expect("--temperature", "a number from 0 to 5", {"nan", "inf", "-0.1", "5.1", "1x", "1e999"});
+  expect("--top-p", "a number above 0 and at most 1", {"0", "nan", "1.01", "-1"});
+  expect("--top-k", "an integer from -1 to 2147483647", {"-5", "2147483648", "1.5", "many"});
+  expect("--seed", "an integer from -9223372036854775808 to 9223372036854775807",
+         {"9223372036854775808", "99999999999999999999", "0x10", "1.5"});
+  expect("--max-tokens", "an integer from 1 to 2147483647", {"0", "-1", "18446744073709551617"});
+}
+
+TEST(RunFlags, AreDecimal) {
+  std::string text = "010";
+  EXPECT_EQ(field_range("seed")(text), "");
+  EXPECT_EQ(text, "10");
+}
+
+TEST(Flags, MayNotBeEmpty) {
+  for (const char* flag : {"--api-key", "--api-key-file", "--cors-origin", "--allowed-host", "--host",
+                           "--served-model-name", "--chat-template", "--kv-memory", "--isa"})
+    EXPECT_EQ(refusal({"serve", "m.gguf", flag, ""}), std::string(flag) + ": it is empty");
+}
+
+TEST(Verbs, SayHowTheyAreCalledWithoutAModel) {
+  for (const char* verb : {"inspect", "bench"}) {
+    const Outcome outcome = run({verb});
+    EXPECT_EQ(outcome.code, kExitUsage);
+    EXPECT_THAT(outcome.errors, HasSubstr(std::string("`kvasir ") + verb + " MODEL`"));
+  }
+}
+
+TEST(Verbs, HintAtThePathOfAMissingFileOnly) {
+  const Outcome missing = run({"inspect", "/no-such-file.gguf"});
+  EXPECT_EQ(missing.code, kExitModel);
+  EXPECT_THAT(missing.errors, HasSubstr("Is the path right"));
+  const TestFile damaged("not a model");
+  const Outcome refused = run({"inspect", damaged.path()});
+  EXPECT_EQ(refused.code, kExitModel);
+  EXPECT_THAT(refused.errors, Not(HasSubstr("Is the path right")));
+  EXPECT_THAT(refused.errors, Not(HasSubstr("kvasir inspect")));
+}
+
+TEST(Verbs, AMissingTensorIsNoMissingFile) {
+  const TestFile file(TinyModel{.without = "blk.0.ffn_up.weight"}.bytes());
+  const Outcome outcome = run({"bench", file.path(), "-t", "1"});
+  EXPECT_EQ(outcome.code, kExitModel);
+  EXPECT_THAT(outcome.errors, HasSubstr("tensor 'blk.0.ffn_up.weight' is missing"));
+  EXPECT_THAT(outcome.errors, Not(HasSubstr("Is the path right")));
+}
+
+TEST(Verbs, AFullDeviceIsAFailure) {
+  const TestFile file(TinyModel{}.bytes());
+  const std::vector<std::vector<std::string>> commands = {
+      {"inspect", file.path()},
+      {"inspect", file.path(), "--json"},
+      {"bench", file.path(), "-t", "1", "-p", "8", "-n", "0", "-r", "1"},
+      {"bench", file.path(), "-t", "1", "-p", "8", "-n", "0", "-r", "1", "-o", "json"}};
+  for (const auto& command : commands) {
+    Outcome full, sink;
+    {
+      const StdoutTo device("/dev/full");
+      full = run(command);
+    }
+    {
+      const StdoutTo device("/dev/null");
+      sink = run(command);
+    }
+    EXPECT_EQ(full.code, kExitFailure);
+    EXPECT_EQ(full.errors, "kvasir: cannot write standard output: No space left on device\n");
+    EXPECT_EQ(sink.code, kExitOk);
+    EXPECT_EQ(sink.errors, "");
+  }
+}
+
+TEST(Bench, RefusesToMeasureNothing) {
+  const Outcome outcome = run({"bench", "m.gguf", "-p", "0", "-n", "0"});
+  EXPECT_EQ(outcome.code, kExitUsage);
+  EXPECT_THAT(outcome.errors, HasSubstr("nothing to measure"));
+}
+
+TEST(Bench, RefusesAKvCacheThatMemoryCannotHold) {
+  if (usable_memory(read_memory()) >> 39 != 0) GTEST_SKIP() << "this machine could hold it";
+  const TestFile file(TinyModel{}.bytes());
+  Outcome outcome;
+  {
+    const StdoutTo sink("/dev/null");
+    outcome = run({"bench", file.path(), "-t", "1", "-p", "1048576", "-n", "0", "-b", "4096", "-d", "1048576",
+                   "-r", "1", "--max-num-batched-tokens", "4096"});
+  }
+  EXPECT_EQ(outcome.code, kExitMemory);
+  EXPECT_THAT(outcome.errors, HasSubstr("of memory are free"));
+}
+
+}  // namespace
+}  // namespace kvasir
