@@ -6,6 +6,8 @@
 #include <chrono>
 #include <new>
 
+#include "engine/memory_plan.h"
+
 namespace kvasir {
 namespace {
 
@@ -18,6 +20,18 @@ TokenId token_at(uint32_t sequence, uint32_t position, uint32_t vocab) {
   return static_cast<TokenId>((sequence * 7919u + position * 104729u + 12345u) % vocab);
 }
 
+// [begin, end) in passes of `rows` tokens per sequence.
+std::vector<BenchStep> passes(uint32_t begin, uint32_t end, uint32_t rows) {
+  std::vector<BenchStep> steps;
+  for (uint32_t first = begin; first < end; first += rows)
+    steps.push_back({first, std::min(rows, end - first)});
+  return steps;
+}
+
+uint32_t rows_of_chunk(const BenchShape& shape, uint32_t chunk) {
+  return std::max(1u, chunk / shape.batch);
+}
+
 }  // namespace
 
 std::string BenchShape::name() const {
@@ -25,6 +39,13 @@ std::string BenchShape::name() const {
   if (batch > 1) s += fmt::format("@b{}", batch);
   if (depth > 0) s += fmt::format("@d{}", depth);
   return s;
+}
+
+std::vector<BenchStep> timed_steps(const BenchShape& shape, uint32_t chunk) {
+  const uint32_t end = shape.depth + shape.prompt + shape.generate;
+  std::vector<BenchStep> steps = passes(shape.depth, end, shape.prompt > 0 ? rows_of_chunk(shape, chunk) : 1);
+  for (BenchStep& step : steps) step.logits = shape.prompt == 0 || &step == &steps.back();
+  return steps;
 }
 
 ModelBench::ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size)
@@ -36,6 +57,8 @@ Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, Is
   std::unique_ptr<ModelBench> bench(new ModelBench(isa, threads, chunk, block_size));
   KVASIR_ASSIGN_OR_RETURN(bench->model_, CausalLm::load(file, bench->kernels_, bench->pool_,
                                                         {.max_rows = chunk, .max_logit_rows = chunk}));
+  ModelConfig config = bench->config();
+  KVASIR_ASSIGN_OR_RETURN(bench->sizes_, read_weight_sizes(file, config));
   bench->file_bytes_ = file.file_bytes();
   return bench;
 }
@@ -44,42 +67,55 @@ Result<BenchResult> ModelBench::measure(const BenchShape& shape, uint32_t repeti
   if (shape.batch > chunk_)
     return invalid_argument(fmt::format("batch {} is larger than the step's {} rows", shape.batch, chunk_));
   const uint32_t tokens = shape.depth + shape.prompt + shape.generate;
-  const auto specs = config().kv_layers();
-  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::make(specs, block_size_));
   const uint32_t entries = (tokens + block_size_ - 1) / block_size_;
-  uint32_t units = 0;
-  for (const KvLayout::Group& g : layout.groups()) units += g.units;
-  const uint64_t blocks = static_cast<uint64_t>(entries) * units * shape.batch;
-  try {
-    store_ = std::make_unique<KvStore>(layout, static_cast<uint32_t>(blocks));
-  } catch (const std::bad_alloc&) {
-    return resource_exhausted(
-        fmt::format("{}: cannot allocate {} bytes of KV", shape.name(), blocks * layout.block_bytes()));
-  }
+  KVASIR_RETURN_IF_ERROR(make_store(shape, entries));
   fill(shape, entries);
-  BenchResult result{.shape = shape, .tokens_per_second = {}};
-  for (uint32_t first = 0; first < shape.depth;) {
-    const uint32_t rows = std::min(std::max(1u, chunk_ / shape.batch), shape.depth - first);
-    step(shape, first, rows, false);
-    first += rows;
-  }
+  const std::vector<BenchStep> steps = timed_steps(shape, chunk_);
+  BenchResult result{
+      .shape = shape, .tokens_per_second = {}, .cost = cost(shape, steps), .steps = steps.size()};
+  for (const BenchStep& s : passes(0, shape.depth, rows_of_chunk(shape, chunk_))) step(shape, s);
   for (uint32_t repetition = 0; repetition <= repetitions; ++repetition) {
     const double start = seconds_now();
-    const uint32_t end = tokens;
-    for (uint32_t first = shape.depth; first < end;) {
-      const uint32_t rows = shape.prompt > 0 ? std::min(std::max(1u, chunk_ / shape.batch), end - first) : 1;
-      step(shape, first, rows, shape.prompt == 0 || first + rows == end);
-      first += rows;
-    }
+    for (const BenchStep& s : steps) step(shape, s);
     const double elapsed = seconds_now() - start;
     if (repetition > 0)  // the first one warms caches and clocks
-      result.tokens_per_second.push_back((shape.prompt + shape.generate) * shape.batch / elapsed);
+      result.tokens_per_second.push_back(static_cast<double>(shape.tokens()) / elapsed);
   }
   std::vector<double> sorted = result.tokens_per_second;
   std::sort(sorted.begin(), sorted.end());
   result.median = sorted[sorted.size() / 2];
   result.spread = (sorted.back() - sorted.front()) / result.median;
   return result;
+}
+
+StepCost ModelBench::cost(const BenchShape& shape, const std::vector<BenchStep>& steps) const {
+  StepCost total;
+  for (const BenchStep& s : steps) {
+    const std::vector<StepRows> rows(shape.batch, {.rows = s.rows, .context = s.first});
+    total += step_cost(config(), sizes_, rows, s.logits ? shape.batch : 0);
+  }
+  return total;
+}
+
+// Blocks for every sequence. The pool of the shape before is given back first, so that its memory counts as
+// free.
+Status ModelBench::make_store(const BenchShape& shape, uint32_t entries) {
+  store_.reset();
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::make(config().kv_layers(), block_size_));
+  const uint64_t blocks = uint64_t{entries} * layout.units() * shape.batch;
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(blocks, uint64_t{layout.block_bytes()}, &bytes)) bytes = UINT64_MAX;
+  const uint64_t usable = usable_memory(read_memory());
+  if (bytes > usable || blocks >= index_of(kNoBlock))
+    return resource_exhausted(fmt::format("{} needs {} MiB of KV cache, and {} MiB of memory are free",
+                                          shape.name(), bytes >> 20, usable >> 20));
+  try {
+    store_ = std::make_unique<KvStore>(layout, static_cast<uint32_t>(blocks));
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted(
+        fmt::format("{}: the machine does not give {} MiB for the KV cache", shape.name(), bytes >> 20));
+  }
+  return {};
 }
 
 // Hands every sequence its own blocks.
@@ -99,18 +135,18 @@ void ModelBench::fill(const BenchShape& shape, uint32_t entries) {
   logits_.resize(static_cast<size_t>(shape.batch) * config().vocab_size);
 }
 
-void ModelBench::step(const BenchShape& shape, uint32_t first, uint32_t rows_each, bool logits) {
+void ModelBench::step(const BenchShape& shape, const BenchStep& step) {
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
   std::vector<ForwardBatch::Sequence> sequences;
   std::vector<uint32_t> logit_rows;
   for (uint32_t s = 0; s < shape.batch; ++s) {
-    sequences.push_back({static_cast<uint32_t>(tokens.size()), rows_each, pointers_[s]});
-    for (uint32_t r = 0; r < rows_each; ++r) {
-      tokens.push_back(token_at(s, first + r, config().vocab_size));
-      positions.push_back(static_cast<int32_t>(first + r));
+    sequences.push_back({static_cast<uint32_t>(tokens.size()), step.rows, pointers_[s]});
+    for (uint32_t r = 0; r < step.rows; ++r) {
+      tokens.push_back(token_at(s, step.first + r, config().vocab_size));
+      positions.push_back(static_cast<int32_t>(step.first + r));
     }
-    if (logits) logit_rows.push_back(static_cast<uint32_t>(tokens.size()) - 1);
+    if (step.logits) logit_rows.push_back(static_cast<uint32_t>(tokens.size()) - 1);
   }
   model_->forward({tokens, positions, sequences, logit_rows}, *store_, logits_);
 }
