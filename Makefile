@@ -17,7 +17,7 @@ help:
 	@echo 'make serve    build, fetch SmolLM2 (98 MB) and serve it on http://$(HOST):$(PORT)/v1'
 	@echo '              MODEL=path/to/file.gguf PORT=8000 HOST=127.0.0.1 choose otherwise'
 	@echo 'make test     build, fetch the models (2 GB; MODELS=small: 350 MB) and run every test'
-	@echo 'make bench    measure this machine and MODEL'
+	@echo 'make bench    measure this machine and MODEL, and say how to run the benchmarks of the kernels'
 	@echo 'make format   clang-format every source'
 	@echo 'make lint     format, layering, instruction-set and clang-tidy checks'
 	@echo
@@ -25,7 +25,8 @@ help:
 	@echo 'make test-dev     unit tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make test-tsan    engine and server tests under ThreadSanitizer'
 	@echo 'make goldens      make tests/data/golden again from transformers (installs torch)'
-	@echo 'make bench-peers  measure Kvasir and llama.cpp side by side (builds llama.cpp)'
+	@echo 'make bench-peers  measure Kvasir, llama.cpp and OpenVINO side by side (builds and installs them;'
+	@echo '                  PEERS="--long --models smollm2" chooses)'
 	@echo 'make clean        remove build/'
 
 .PHONY: setup
@@ -64,7 +65,14 @@ test-dev test-tsan: test
 .PHONY: bench
 bench: build
 	@$(if $(filter models/smollm2%,$(MODEL)),python3 tools/fetch_models.py smollm2)
+	@build/release/kvasir bench machine
+	@echo
 	@build/release/kvasir bench $(MODEL)
+	@echo
+	@echo 'Kernel by kernel, as parts of what this machine can do (bench/*_bench.cc):'
+	@echo '  cmake --preset bench && cmake --build --preset bench --target kernel_benches'
+	@echo '  build/bench/bench/linear_bench --benchmark_filter="avx512.*rows:1$$"'
+	@echo 'and so attention_bench, elementwise_bench, quantize_bench and sampler_bench.'
 
 .PHONY: format
 format:
@@ -84,10 +92,10 @@ goldens:
 
 .PHONY: bench-peers
 bench-peers: build
-	@tools/setup.sh --python
+	@tools/setup.sh --python --openvino
 	@python3 tools/fetch_models.py all
 	@bench/peers/build_llama_cpp.sh
-	@.venv/bin/python bench/peers/compare.py
+	@.venv/bin/python bench/peers/compare.py $(PEERS)
 
 .PHONY: clean
 clean:

@@ -73,9 +73,9 @@ void linear(benchmark::State& state, Isa isa, const Shape& shape, uint32_t rows)
   const Rows x(shape, rows, kernels);
   AlignedBuffer out(size_t{rows} * shape.n * sizeof(float));
   AlignedBuffer scratch(kLinearScratchBytes);
-  const bool peaks = isa_supported(Isa::kAvx512Vnni);
-  double peak = peaks ? bench::int8_peak() : 0;
-  double bandwidth = peaks ? bench::read_bandwidth(layers.memory.data(), layers.memory.size()) : 0;
+  const size_t readable = layers.memory.size() / 4096 * 4096;
+  double peak = bench::int8_peak(isa);
+  double bandwidth = bench::read_bandwidth(isa, layers.memory.data(), readable);
   double best = 1e30;
   size_t copy = 0;
   for (auto _ : state) {
@@ -98,28 +98,12 @@ void linear(benchmark::State& state, Isa isa, const Shape& shape, uint32_t rows)
   using benchmark::Counter;
   state.counters["GMAC/s"] = Counter(macs * 1e-9, Counter::kIsIterationInvariantRate);
   state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
-  if (!peaks) return;
-  peak = std::max(peak, bench::int8_peak());
-  bandwidth = std::max(bandwidth, bench::read_bandwidth(layers.memory.data(), layers.memory.size()));
+  peak = std::max(peak, bench::int8_peak(isa));
+  bandwidth = std::max(bandwidth, bench::read_bandwidth(isa, layers.memory.data(), readable));
   state.counters["of_peak"] = macs / best / peak;
   state.counters["of_read"] = bytes / best / bandwidth;
   state.counters["peak_GMAC/s"] = peak * 1e-9;
   state.counters["read_GB/s"] = bandwidth * 1e-9;
-}
-
-void quantize(benchmark::State& state, Isa isa, uint32_t k) {
-  const Shape shape{"", DType::kQ8_0, kPanelCols, k};
-  const KernelTable& kernels = kernel_table(isa);
-  const Rows x(shape, 64, kernels);
-  for (auto _ : state) kernels.quantize_rows(x.x.data(), k, 64, k, x.q, 0);
-  state.SetItemsProcessed(state.iterations() * 64 * k);
-}
-
-void pack(benchmark::State& state, DType type, uint32_t n, uint32_t k) {
-  std::vector<std::byte> gguf(dtype_bytes(type, size_t{n} * k), std::byte{0x21});
-  AlignedBuffer packed(packed_panel_bytes(type, k) * (n / kPanelCols));
-  for (auto _ : state) pack_panels(type, gguf.data(), n, k, 0, n / kPanelCols, packed.data());
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(gguf.size()));
 }
 
 void register_all() {
@@ -133,13 +117,7 @@ void register_all() {
         benchmark::RegisterBenchmark(name.c_str(),
                                      [=](benchmark::State& state) { linear(state, isa, s, rows); });
       }
-    for (uint32_t k : {576u, 1536u})
-      benchmark::RegisterBenchmark(fmt::format("quantize/{}/{}", isa_name(isa), k).c_str(),
-                                   [=](benchmark::State& state) { quantize(state, isa, k); });
   }
-  for (DType type : {DType::kQ4_1, DType::kQ5_0, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K})
-    benchmark::RegisterBenchmark(fmt::format("pack/{}", dtype_info(type).name).c_str(),
-                                 [=](benchmark::State& state) { pack(state, type, 1536, 1536); });
 }
 
 }  // namespace

@@ -2,17 +2,20 @@
 
 #include <cstddef>
 
-// What one thread of this machine can do, measured in the run that states a fraction of it. Both need AVX-512
-// VNNI.
+#include "kernels/table.h"
+
+// What one thread of this machine can do (kernels/peak.h), measured in the run that states a fraction of it.
 namespace kvasir::bench {
 
 // Seconds of CPU time this thread has used: other people's time slices do not count.
 double thread_seconds();
 
-// int8 multiply-adds per second of VPDPBUSD on registers alone; about 5 ms.
-double int8_peak();
+// Multiply-adds per second on registers alone, by the best instructions of the set; 5 to 20 ms each.
+double int8_peak(Isa isa);
+double f32_peak(Isa isa);
 
-// Bytes per second of one forward pass over memory.
-double read_bandwidth(const std::byte* data, size_t bytes);
+// Bytes per second of reading memory, small ones again and again, large ones once; the better of two ways.
+// bytes is a multiple of 4096.
+double read_bandwidth(Isa isa, const std::byte* data, size_t bytes);
 
 }  // namespace kvasir::bench

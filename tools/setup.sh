@@ -6,6 +6,7 @@
 #   tools/setup.sh --node     also Node.js and the `openai` client that one test drives
 #   tools/setup.sh --lint     also clang-tidy
 #   tools/setup.sh --peers    also .venv-peers: torch and transformers, which goldens are made with
+#   tools/setup.sh --openvino also .venv-peers with OpenVINO GenAI, an engine to compare with
 #   tools/setup.sh --all      --python and --node
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -76,15 +77,15 @@ install_build_packages() {
   apt_install "${packages[@]}"
 }
 
-# make_venv FOLDER REQUIREMENTS: quick when the folder was made from the same list.
+# make_venv FOLDER REQUIREMENTS [STAMP]: quick when the list is the one installed before, a copy of which is the stamp.
 make_venv() {
-  local folder=$1 list=$2
-  cmp -s "$list" "$folder/installed.txt" && return
+  local folder=$1 list=$2 stamp=${3:-installed.txt}
+  cmp -s "$list" "$folder/$stamp" && return
   echo "setup: Python packages of $list into $folder"
   [[ -x "$folder/bin/python" ]] || python3 -m venv "$folder" || die "could not make $folder"
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list" ||
     die "pip could not install $list into $folder"
-  cp "$list" "$folder/installed.txt"
+  cp "$list" "$folder/$stamp"
 }
 
 install_node() {
@@ -97,15 +98,16 @@ install_node() {
   cp "$folder/package.json" "$folder/node_modules/installed.json"
 }
 
-python=false node=false lint=false peers=false
+python=false node=false lint=false peers=false openvino=false
 for argument in "$@"; do
   case "$argument" in
     --python) python=true ;;
     --node) node=true ;;
     --lint) lint=true ;;
     --peers) peers=true ;;
+    --openvino) openvino=true ;;
     --all) python=true node=true ;;
-    *) die "unknown argument '$argument'; known: --python --node --lint --peers --all" ;;
+    *) die "unknown argument '$argument'; known: --python --node --lint --peers --openvino --all" ;;
   esac
 done
 
@@ -114,3 +116,4 @@ if $python; then make_venv .venv tools/requirements-test.txt; fi
 if $node; then install_node; fi
 if $lint; then apt_install clang-tidy; fi
 if $peers; then make_venv .venv-peers tools/requirements-peers.txt; fi
+if $openvino; then make_venv .venv-peers tools/requirements-openvino.txt installed-openvino.txt; fi

@@ -1,16 +1,21 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "apps/kvasir/bench_machine.h"
+#include "apps/kvasir/bench_report.h"
 #include "apps/kvasir/cli.h"
 #include "apps/kvasir/engine_flags.h"
+#include "apps/kvasir/machine_file.h"
+#include "apps/kvasir/machine_reference.h"
 #include "apps/kvasir/model_bench.h"
 #include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/output.h"
 #include "base/thread_pool.h"
-#include "server/json_writer.h"
 
 namespace kvasir {
 namespace {
@@ -19,6 +24,9 @@ struct BenchFlags {
   std::string model;
   std::string isa;
   std::string output = "md";
+  std::string machine;
+  bool no_machine = false;
+  bool profile = false;
   uint32_t threads = 0;
   uint32_t chunk = 512;
   uint32_t block_size = 32;
@@ -41,33 +49,16 @@ std::vector<BenchShape> shapes(const BenchFlags& f) {
   return all;
 }
 
-std::string head(const ModelBench& bench, const BenchFlags& f, Isa isa, uint32_t threads) {
-  if (f.output == "md")
-    return fmt::format("{}, {} threads, {}\n\n| {:<16} | {:>10} | {:>9} |\n|{:-<18}|{:->11}:|{:->10}:|\n",
-                       bench.config().name, threads, isa_name(isa), "test", "tokens/s", "spread", "", "", "");
-  return f.output == "csv" ? "test,tokens_per_second,spread\n" : "";
+constexpr uint64_t kProbeBytes = uint64_t{256} << 20;
+
+std::string row_text(const BenchFlags& f, const BenchRow& row) {
+  if (f.output == "md") return md_row(row);
+  return f.output == "csv" ? csv_row(row) : "";
 }
 
-std::string row(const BenchFlags& f, const BenchResult& r) {
-  if (f.output == "md")
-    return fmt::format("| {:<16} | {:>10.2f} | {:>7.1f} % |\n", r.shape.name(), r.median, 100 * r.spread);
-  if (f.output == "csv") return fmt::format("{},{:.3f},{:.4f}\n", r.shape.name(), r.median, r.spread);
-  return "";
-}
-
-std::string as_json(const ModelBench& bench, const BenchFlags& f, Isa isa, uint32_t threads,
-                    const std::vector<BenchResult>& results) {
-  JsonWriter out;
-  out.begin_array();
-  for (const BenchResult& r : results) {
-    out.begin_object().field("test", r.shape.name()).field("model", f.model).field("threads", threads);
-    out.field("isa", isa_name(isa)).field("parameters", bench.config().parameter_count);
-    out.field("tokens_per_second", r.median).field("spread", r.spread).key("samples").begin_array();
-    for (double sample : r.tokens_per_second) out.value(sample);
-    out.end_array().end_object();
-  }
-  out.end_array();
-  return out.text() + "\n";
+std::string head_text(const BenchFlags& f, const BenchSetting& setting) {
+  if (f.output == "md") return md_head(setting);
+  return f.output == "csv" ? csv_head() : "";
 }
 
 int fail_to_measure(const Status& status) {
@@ -77,41 +68,78 @@ int fail_to_measure(const Status& status) {
 
 // kInvalidArgument for flags that leave nothing to do or contradict themselves.
 Status check_flags(const BenchFlags& f) {
-  KVASIR_RETURN_IF_ERROR(require_model(f.model, "bench"));
+  if (f.model.empty())
+    return invalid_argument("bench what? Give the path of a GGUF file, or `machine` for the machine itself");
   if (shapes(f).empty()) return invalid_argument("-p and -n are both 0: there is nothing to measure");
   if (f.block_size % 16 != 0) return invalid_argument("--block-size must be a multiple of 16");
   return {};
 }
 
-int bench(const BenchFlags& f) {
-  if (const Status sound = check_flags(f); !sound.ok()) return fail(kExitUsage, sound.message());
-  const Result<Isa> isa = isa_of_flag(f.isa);
-  if (!isa.ok()) return fail(kExitUsage, isa.message());
-  const Result<uint32_t> threads = threads_of_flag(f.threads, usable_cpus());
-  if (!threads.ok()) return fail(kExitUsage, threads.message());
-  auto opened = ModelBench::open(f.model, *isa, *threads, f.chunk, f.block_size);
-  if (!opened.ok()) return fail_to_open(opened.status(), false);
-  ModelBench& model = **opened;
-  if (const int code = print_or_fail(head(model, f, *isa, *threads)); code != kExitOk) return code;
+// Fills the setting's machine, if one is wanted, and the prober that is to look at it again.
+Status find_machine(const BenchFlags& f, ModelBench& model, Isa isa, BenchSetting& setting,
+                    std::optional<MachineProber>& prober) {
+  if (f.no_machine) return {};
+  KVASIR_ASSIGN_OR_RETURN(MachineReference reference, machine_reference(f.machine, model.pool(), isa));
+  setting.machine = std::move(reference.profile);
+  setting.machine_source = std::move(reference.source);
+  const uint64_t bytes = std::min(kProbeBytes, machine_bench_memory());
+  KVASIR_ASSIGN_OR_RETURN(prober, MachineProber::make(model.pool(), isa, bytes));
+  setting.before = prober->look();
+  return {};
+}
+
+int run_tests(const BenchFlags& f, ModelBench& model, BenchSetting& setting, MachineProber* prober) {
+  const HardwareProfile* machine = setting.machine ? &*setting.machine : nullptr;
+  if (const int code = print_or_fail(head_text(f, setting)); code != kExitOk) return code;
   const bool watched = isatty(STDERR_FILENO) != 0;
-  std::vector<BenchResult> results;
+  std::vector<BenchRow> rows;
   for (const BenchShape& shape : shapes(f)) {
     if (watched) tell("\r{} ...\x1b[K", shape.name());
     auto result = model.measure(shape, f.repetitions);
     if (watched) tell("\r\x1b[K");
     if (!result.ok()) return fail_to_measure(result.status());
-    if (const int code = print_or_fail(row(f, *result)); code != kExitOk) return code;
-    results.push_back(std::move(result).value());
+    rows.push_back(bench_row(*result, machine, setting.threads));
+    if (const int code = print_or_fail(row_text(f, rows.back())); code != kExitOk) return code;
   }
-  return print_or_fail(f.output == "json" ? as_json(model, f, *isa, *threads, results) : "");
+  if (prober != nullptr) setting.after = prober->look();
+  if (f.output == "md") return print_or_fail(md_foot(setting) + (f.profile ? md_profile(rows) : ""));
+  return f.output == "json" ? print_or_fail(rows_json(setting, rows)) : kExitOk;
+}
+
+int bench(const BenchFlags& f) {
+  if (const Status sound = check_flags(f); !sound.ok())
+    return fail(kExitUsage, sound.message(), "`kvasir bench --help` explains the flags.");
+  const Result<Isa> isa = isa_of_flag(f.isa);
+  if (!isa.ok()) return fail(kExitUsage, isa.message());
+  // Before minutes may go into a model.
+  const Status readable = f.machine.empty() ? Status() : load_machine(f.machine).status();
+  if (!readable.ok())
+    return fail(kExitUsage, "--machine: " + readable.message(),
+                "`kvasir bench machine --output FILE` writes one.");
+  const Result<uint32_t> threads = threads_of_flag(f.threads, usable_cpus());
+  if (!threads.ok()) return fail(kExitUsage, threads.message());
+  auto opened = ModelBench::open(f.model, *isa, *threads, f.chunk, f.block_size);
+  if (!opened.ok()) return fail_to_open(opened.status(), false);
+  ModelBench& model = **opened;
+  model.set_profiling(f.profile);
+  BenchSetting setting{.model = f.model,
+                       .model_name = model.config().name,
+                       .parameters = model.config().parameter_count,
+                       .threads = *threads,
+                       .isa = *isa};
+  std::optional<MachineProber> prober;
+  const Status found = find_machine(f, model, *isa, setting, prober);
+  if (!found.ok()) return fail(kExitMemory, found.message(), "--no-machine does without.");
+  return run_tests(f, model, setting, prober ? &*prober : nullptr);
 }
 
 }  // namespace
 
 Verb add_bench_verb(CLI::App& root) {
-  CLI::App* verb = root.add_subcommand("bench", "Measure how fast a model reads and writes here");
+  CLI::App* verb =
+      root.add_subcommand("bench", "Measure how fast a model reads and writes here, or the machine");
   const auto f = std::make_shared<BenchFlags>();
-  verb->add_option("MODEL,-m,--model", f->model, "GGUF file; of a split one, the first part");
+  verb->add_option("MODEL,-m,--model", f->model, "GGUF file (of a split one, the first part), or `machine`");
   const auto list = [&](const char* name, std::vector<uint32_t>& target, const char* help, uint32_t min) {
     verb->add_option(name, target, help)
         ->delimiter(',')
@@ -121,7 +149,7 @@ Verb add_bench_verb(CLI::App& root) {
   list("-p,--n-prompt", f->prompts, "Tokens to read (0: none; default 512)", 0);
   list("-n,--n-gen", f->generates, "Tokens to write (0: none; default 64)", 0);
   list("-b,--batch", f->batches, "Sequences at once (default 1)", 1);
-  list("-d,--n-depth", f->depths, "Tokens each sequence already holds (default 0)", 0);
+  list("-d,--depth,--n-depth", f->depths, "Tokens each sequence already holds (default 0)", 0);
   const auto number = [&](const char* name, uint32_t& target, const char* help, uint32_t min, uint32_t max) {
     verb->add_option(name, target, help)->type_name("N")->check(CLI::Range(min, max));
   };
@@ -134,15 +162,32 @@ Verb add_bench_verb(CLI::App& root) {
       ->check(not_empty());
   verb->add_option("-o,--output", f->output, "md, json or csv (default md)")
       ->check(CLI::IsMember({"md", "json", "csv"}));
+  CLI::Option* file =
+      verb->add_option("--machine", f->machine,
+                       "What the machine can do, from `kvasir bench machine` (default: the file it "
+                       "left, or a quick measurement)");
+  file->type_name("FILE");
+  verb->add_flag("--no-machine", f->no_machine, "Do not compare with the machine")->excludes(file);
+  verb->add_flag("--profile", f->profile, "Also show where the time of each test went (md only)");
   verb->footer(
-      "Times forward passes alone, as llama-bench does: no tokenizer and no sampling. pp512 reads 512 "
-      "tokens, tg64@b8\n"
-      "writes 64 tokens in each of 8 sequences, @d4096 after 4,096 others; all count tokens of all "
-      "sequences.\n"
-      "Spread is (fastest - slowest) / median.\n\n"
-      "Example:\n  kvasir bench model.gguf -p 512 -n 64 -b 1,8,32 -o json\n\n" +
+      "Times forward passes alone, as llama-bench does: no tokenizer and no sampling. pp512 reads\n"
+      "512 tokens, tg64@b8 writes 64 tokens in each of 8 sequences, @d4096 after 4,096 others; all\n"
+      "count the tokens of all sequences. Spread is (fastest - slowest) / median.\n\n"
+      "GB/s counts the weights and the KV cache that a step has to read, GMAC/s the multiply-adds\n"
+      "of the linear layers. \"of reads\" and \"of compute\" say what part of the machine's own read\n"
+      "rate and arithmetic peaks that is. The larger one bounds: at 100 % no kernel could be\n"
+      "faster.\n\n"
+      "The machine is looked at before and after. Where its clock or memory changed in between, so\n"
+      "did the meaning of the table.\n\n"
+      "Examples:\n"
+      "  kvasir bench machine                          measure the machine once, for all later tables\n"
+      "  kvasir bench model.gguf                       pp512 and tg64\n"
+      "  kvasir bench model.gguf -b 1,8,32 -o json     more sequences at once\n"
+      "  kvasir bench model.gguf -p 2048 -b 8 -n 0     read 8 prompts of 2,048 tokens\n"
+      "  kvasir bench model.gguf -d 2048 -b 8 -p 0     write in 8 sequences of 2,048 tokens\n\n" +
       std::string(kExitCodesHelp));
-  return {verb, [f] { return bench(*f); }};
+  const Verb machine = add_machine_verb(*verb);
+  return {verb, [f, machine] { return machine.app->parsed() ? machine.run() : bench(*f); }};
 }
 
 }  // namespace kvasir

@@ -20,6 +20,18 @@ TokenId token_at(uint32_t sequence, uint32_t position, uint32_t vocab) {
   return static_cast<TokenId>((sequence * 7919u + position * 104729u + 12345u) % vocab);
 }
 
+// [begin, end) in passes of `rows` tokens per sequence.
+std::vector<BenchStep> passes(uint32_t begin, uint32_t end, uint32_t rows) {
+  std::vector<BenchStep> steps;
+  for (uint32_t first = begin; first < end; first += rows)
+    steps.push_back({first, std::min(rows, end - first)});
+  return steps;
+}
+
+uint32_t rows_of_chunk(const BenchShape& shape, uint32_t chunk) {
+  return std::max(1u, chunk / shape.batch);
+}
+
 }  // namespace
 
 std::string BenchShape::name() const {
@@ -27,6 +39,13 @@ std::string BenchShape::name() const {
   if (batch > 1) s += fmt::format("@b{}", batch);
   if (depth > 0) s += fmt::format("@d{}", depth);
   return s;
+}
+
+std::vector<BenchStep> timed_steps(const BenchShape& shape, uint32_t chunk) {
+  const uint32_t end = shape.depth + shape.prompt + shape.generate;
+  std::vector<BenchStep> steps = passes(shape.depth, end, shape.prompt > 0 ? rows_of_chunk(shape, chunk) : 1);
+  for (BenchStep& step : steps) step.logits = shape.prompt == 0 || &step == &steps.back();
+  return steps;
 }
 
 ModelBench::ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size)
@@ -38,6 +57,8 @@ Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, Is
   std::unique_ptr<ModelBench> bench(new ModelBench(isa, threads, chunk, block_size));
   KVASIR_ASSIGN_OR_RETURN(bench->model_, CausalLm::load(file, bench->kernels_, bench->pool_,
                                                         {.max_rows = chunk, .max_logit_rows = chunk}));
+  ModelConfig config = bench->config();
+  KVASIR_ASSIGN_OR_RETURN(bench->sizes_, read_weight_sizes(file, config));
   bench->file_bytes_ = file.file_bytes();
   return bench;
 }
@@ -49,30 +70,33 @@ Result<BenchResult> ModelBench::measure(const BenchShape& shape, uint32_t repeti
   const uint32_t entries = (tokens + block_size_ - 1) / block_size_;
   KVASIR_RETURN_IF_ERROR(make_store(shape, entries));
   fill(shape, entries);
-  BenchResult result{.shape = shape, .tokens_per_second = {}};
-  for (uint32_t first = 0; first < shape.depth;) {
-    const uint32_t rows = std::min(std::max(1u, chunk_ / shape.batch), shape.depth - first);
-    step(shape, first, rows, false);
-    first += rows;
-  }
+  const std::vector<BenchStep> steps = timed_steps(shape, chunk_);
+  BenchResult result{
+      .shape = shape, .tokens_per_second = {}, .cost = cost(shape, steps), .steps = steps.size()};
+  for (const BenchStep& s : passes(0, shape.depth, rows_of_chunk(shape, chunk_))) step(shape, s);
   for (uint32_t repetition = 0; repetition <= repetitions; ++repetition) {
+    if (profiling_ && repetition == 1) model_->set_profile(&result.profile);
     const double start = seconds_now();
-    const uint32_t end = tokens;
-    for (uint32_t first = shape.depth; first < end;) {
-      const uint32_t rows = shape.prompt > 0 ? std::min(std::max(1u, chunk_ / shape.batch), end - first) : 1;
-      step(shape, first, rows, shape.prompt == 0 || first + rows == end);
-      first += rows;
-    }
+    for (const BenchStep& s : steps) step(shape, s);
     const double elapsed = seconds_now() - start;
     if (repetition > 0)  // the first one warms caches and clocks
-      result.tokens_per_second.push_back(static_cast<double>(shape.prompt + shape.generate) * shape.batch /
-                                         elapsed);
+      result.tokens_per_second.push_back(static_cast<double>(shape.tokens()) / elapsed);
   }
+  model_->set_profile(nullptr);
   std::vector<double> sorted = result.tokens_per_second;
   std::sort(sorted.begin(), sorted.end());
   result.median = sorted[sorted.size() / 2];
   result.spread = (sorted.back() - sorted.front()) / result.median;
   return result;
+}
+
+StepCost ModelBench::cost(const BenchShape& shape, const std::vector<BenchStep>& steps) const {
+  StepCost total;
+  for (const BenchStep& s : steps) {
+    const std::vector<StepRows> rows(shape.batch, {.rows = s.rows, .context = s.first});
+    total += step_cost(config(), sizes_, rows, s.logits ? shape.batch : 0);
+  }
+  return total;
 }
 
 // Blocks for every sequence. The pool of the shape before is given back first, so that its memory counts as
@@ -113,18 +137,18 @@ void ModelBench::fill(const BenchShape& shape, uint32_t entries) {
   logits_.resize(static_cast<size_t>(shape.batch) * config().vocab_size);
 }
 
-void ModelBench::step(const BenchShape& shape, uint32_t first, uint32_t rows_each, bool logits) {
+void ModelBench::step(const BenchShape& shape, const BenchStep& step) {
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
   std::vector<ForwardBatch::Sequence> sequences;
   std::vector<uint32_t> logit_rows;
   for (uint32_t s = 0; s < shape.batch; ++s) {
-    sequences.push_back({static_cast<uint32_t>(tokens.size()), rows_each, pointers_[s]});
-    for (uint32_t r = 0; r < rows_each; ++r) {
-      tokens.push_back(token_at(s, first + r, config().vocab_size));
-      positions.push_back(static_cast<int32_t>(first + r));
+    sequences.push_back({static_cast<uint32_t>(tokens.size()), step.rows, pointers_[s]});
+    for (uint32_t r = 0; r < step.rows; ++r) {
+      tokens.push_back(token_at(s, step.first + r, config().vocab_size));
+      positions.push_back(static_cast<int32_t>(step.first + r));
     }
-    if (logits) logit_rows.push_back(static_cast<uint32_t>(tokens.size()) - 1);
+    if (step.logits) logit_rows.push_back(static_cast<uint32_t>(tokens.size()) - 1);
   }
   model_->forward({tokens, positions, sequences, logit_rows}, *store_, logits_);
 }

@@ -10,6 +10,8 @@
 #include "kernels/table.h"
 #include "kvcache/kv_store.h"
 #include "models/causal_lm.h"
+#include "models/weight_sizes.h"
+#include "perf/step_cost.h"
 
 namespace kvasir {
 
@@ -21,13 +23,28 @@ struct BenchShape {
   uint32_t batch = 1;
   uint32_t depth = 0;
   std::string name() const;  // "pp512", "tg64@b8", "tg64@d4096"
+  // That are timed, of all sequences.
+  uint64_t tokens() const { return (uint64_t{prompt} + generate) * batch; }
 };
+
+// One forward pass of a shape: every sequence computes `rows` tokens from position `first` on.
+struct BenchStep {
+  uint32_t first = 0;
+  uint32_t rows = 0;
+  bool logits = false;
+};
+// The passes that are timed: a prompt in chunks that together have at most `chunk` rows, logits after the
+// last one; a generation token by token.
+std::vector<BenchStep> timed_steps(const BenchShape& shape, uint32_t chunk);
 
 struct BenchResult {
   BenchShape shape;
   std::vector<double> tokens_per_second;  // one per repetition
   double median = 0;
-  double spread = 0;  // (max - min) / median
+  double spread = 0;    // (max - min) / median
+  StepProfile profile;  // of the timed repetitions, when profiling
+  StepCost cost;        // of one repetition
+  uint64_t steps = 0;
 };
 
 // Times forward passes alone, as llama-bench does: no tokenizer, no sampling, logits of the last row
@@ -41,20 +58,27 @@ class ModelBench {
   // KV pool that the memory that is free cannot hold.
   Result<BenchResult> measure(const BenchShape& shape, uint32_t repetitions);
 
+  // Whether results say where the time went. Two clock readings for each phase of a layer.
+  void set_profiling(bool on) { profiling_ = on; }
+
   const ModelConfig& config() const { return model_->config(); }
+  ThreadPool& pool() { return pool_; }
   uint64_t file_bytes() const { return file_bytes_; }
 
  private:
   ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size);
   Status make_store(const BenchShape& shape, uint32_t entries);
   void fill(const BenchShape& shape, uint32_t entries);
-  void step(const BenchShape& shape, uint32_t first, uint32_t rows_each, bool logits);
+  void step(const BenchShape& shape, const BenchStep& step);
+  StepCost cost(const BenchShape& shape, const std::vector<BenchStep>& steps) const;
 
   ThreadPool pool_;
   const KernelTable& kernels_;
   uint32_t chunk_;
   uint32_t block_size_;
+  bool profiling_ = false;
   uint64_t file_bytes_ = 0;
+  WeightSizes sizes_;
   std::unique_ptr<CausalLm> model_;
   std::unique_ptr<KvStore> store_;
   std::vector<std::vector<std::vector<BlockId>>> tables_;  // [sequence][group][entry * units]

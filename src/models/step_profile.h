@@ -11,8 +11,8 @@ namespace kvasir {
 enum class StepPhase : uint8_t { kEmbed, kNorm, kQkv, kRope, kAttention, kAttnOut, kGateUp, kDown, kHead };
 inline constexpr size_t kStepPhases = 9;
 inline constexpr std::array<std::string_view, kStepPhases> kStepPhaseNames = {
-    "embedding",        "norm + quantise",   "q, k, v", "rope + KV write", "attention",
-    "attention output", "gate, up + SwiGLU", "down",    "output head"};
+    "embedding",        "norm + quantise",  "q, k, v", "rope + KV write", "attention",
+    "attention output", "gate, up, SwiGLU", "down",    "output head"};
 
 // Where the time of some forward passes went, in seconds per phase.
 struct StepProfile {

@@ -9,6 +9,7 @@
 
 #include "kernels/quant_codec.h"
 #include "kernels/table.h"
+#include "models/weight_sizes.h"
 
 namespace kvasir {
 namespace {
@@ -172,14 +173,14 @@ void bind_model(Binder& b, ModelConfig& c, ModelWeights& w) {
   for (uint32_t l = 0; l < c.layers && b.status().ok(); ++l) bind_layer(b, c, l, w.layers[l]);
 }
 
-// Plans the walk without memory: every check runs here, before anything is allocated.
-Result<size_t> plan(const GgufFile& file, ModelConfig& config) {
+// Plans the walk without memory: every check runs here, before anything is allocated. Returns the bytes that
+// the weights will take; `planned` has their shapes, and pointers that must not be followed.
+Result<size_t> plan(const GgufFile& file, ModelConfig& config, ModelWeights& planned) {
   if (file.tensors().empty())
     return corrupt(fmt::format("'{}' holds no weights (a vocabulary-only file)", file.path()));
   // A base that is never dereferenced, so that present() tells which tensors exist.
   Binder binder(file, reinterpret_cast<const std::byte*>(kAlign));
-  ModelWeights scratch;
-  bind_model(binder, config, scratch);
+  bind_model(binder, config, planned);
   KVASIR_RETURN_IF_ERROR(binder.status());
   config.parameter_count = 0;
   for (const TensorInfo& t : file.tensors()) {
@@ -239,13 +240,21 @@ class Filler {
 
 Result<uint64_t> packed_weight_bytes(const GgufFile& file, const ModelConfig& config) {
   ModelConfig copy = config;
-  KVASIR_ASSIGN_OR_RETURN(const size_t bytes, plan(file, copy));
+  ModelWeights planned;
+  KVASIR_ASSIGN_OR_RETURN(const size_t bytes, plan(file, copy, planned));
   return static_cast<uint64_t>(bytes);
+}
+
+Result<WeightSizes> read_weight_sizes(const GgufFile& file, ModelConfig& config) {
+  ModelWeights planned;
+  KVASIR_RETURN_IF_ERROR(plan(file, config, planned).status());
+  return weight_sizes(planned);
 }
 
 Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, ThreadPool& pool,
                                   const std::function<void(uint64_t, uint64_t)>& progress) {
-  KVASIR_ASSIGN_OR_RETURN(const size_t bytes, plan(file, config));
+  ModelWeights planned;
+  KVASIR_ASSIGN_OR_RETURN(const size_t bytes, plan(file, config, planned));
   ModelWeights weights;
   try {
     weights.memory = AlignedBuffer(bytes);

@@ -70,13 +70,36 @@ def test_inspect(name, architecture):
 
 
 def test_bench_writes_json():
-    done = kvasir("bench", MODELS["smollm2"], "-p", 64, "-n", 8, "-b", "1,8", "-r", 2, "-o", "json")
+    done = kvasir("bench", MODELS["smollm2"], "-p", 64, "-n", 8, "-b", "1,8", "-r", 2, "-o", "json", "--no-machine")
     assert done.returncode == 0, done.stderr
     rows = {row["test"]: row for row in json.loads(done.stdout)}
     assert set(rows) >= {"pp64", "tg8", "tg8@b8"}
     for row in rows.values():
         assert row["tokens_per_second"] > 0 and len(row["samples"]) == 2
     assert rows["tg8@b8"]["tokens_per_second"] > rows["tg8"]["tokens_per_second"]
+
+
+def test_bench_compares_with_the_machine_it_measured(tmp_path):
+    profile = tmp_path / "machine.json"
+    done = kvasir("bench", "machine", "--quick", "-o", "json", "--output", profile)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads(profile.read_text())
+    done = kvasir("bench", MODELS["smollm2"], "-p", 64, "-n", 8, "-d", 32, "-b", 2, "-r", 1, "-o", "json",
+                  "--machine", profile)
+    assert done.returncode == 0, done.stderr
+    rows = {row["test"]: row for row in json.loads(done.stdout)}
+    assert set(rows) == {"pp64@b2@d32", "tg8@b2@d32"}
+    for row in rows.values():
+        assert row["read_part"] > 0 and row["compute_part"] > 0 and row["bound"] in ("memory", "compute")
+        assert row["gb_per_second"] > 0 and row["machine_after"]["clock_hz"] > 0
+
+
+def test_bench_refuses_a_profile_that_is_none(tmp_path):
+    profile = tmp_path / "machine.json"
+    profile.write_text('{"version": 99}')
+    done = kvasir("bench", MODELS["smollm2"], "--machine", profile)
+    assert done.returncode == 2
+    assert "'version' is 99" in done.stderr and "kvasir bench machine" in done.stderr
 
 
 @pytest.mark.parametrize("make", [

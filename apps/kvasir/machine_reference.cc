@@ -1,0 +1,62 @@
+#include "apps/kvasir/machine_reference.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "apps/kvasir/machine_file.h"
+#include "apps/kvasir/output.h"
+#include "engine/memory_plan.h"
+#include "perf/machine_bench.h"
+#include "perf/machine_info.h"
+
+namespace kvasir {
+namespace {
+
+// Why a profile does not describe this run; "" where it does.
+std::string mismatch(const HardwareProfile& p, const ThreadPool& pool, Isa isa) {
+  if (p.cpu != cpu_name()) return fmt::format("is of '{}', this is '{}'", p.cpu, cpu_name());
+  if (p.isa != isa) return fmt::format("is of {}, this runs {}", isa_name(p.isa), isa_name(isa));
+  if (p.threads < pool.size()) return fmt::format("is of {} threads, this runs {}", p.threads, pool.size());
+  return "";
+}
+
+MachineReference from_file(HardwareProfile profile, const std::string& path) {
+  const std::string source = fmt::format("{} of {}", path, profile.measured_at);
+  return {std::move(profile), source};
+}
+
+void note(const std::string& text) {
+  tell("kvasir: {}\n", text);
+}
+
+}  // namespace
+
+uint64_t machine_bench_memory() {
+  return usable_memory(read_memory()) / 2;
+}
+
+Result<MachineReference> machine_reference(const std::string& path, ThreadPool& pool, Isa isa) {
+  if (!path.empty()) {
+    KVASIR_ASSIGN_OR_RETURN(HardwareProfile named, load_machine(path));
+    const std::string why = mismatch(named, pool, isa);
+    if (!why.empty()) note(fmt::format("{} {}", path, why));
+    return from_file(std::move(named), path);
+  }
+  const std::string left = default_machine_path();
+  if (!left.empty()) {
+    auto found = load_machine(left);
+    if (found.ok() && mismatch(*found, pool, isa).empty()) return from_file(std::move(found).value(), left);
+    if (found.ok()) note(fmt::format("{} {}: measuring quickly instead", left, mismatch(*found, pool, isa)));
+    if (!found.ok() && found.status().code() != ErrorCode::kNotFound)
+      note(fmt::format("{}: measuring quickly instead", found.message()));
+  }
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  if (terminal) tell("\rmeasuring the machine (`kvasir bench machine` keeps it) ...\x1b[K");
+  auto measured = measure_machine(
+      pool, {.isa = isa, .memory_limit = machine_bench_memory(), .quick = true, .progress = {}});
+  if (terminal) tell("\r\x1b[K");
+  if (!measured.ok()) return measured.status();
+  return MachineReference{std::move(measured).value(), "measured just now"};
+}
+
+}  // namespace kvasir

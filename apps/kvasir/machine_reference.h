@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "kernels/table.h"
+#include "perf/hardware_profile.h"
+
+namespace kvasir {
+
+// The machine that a benchmark compares itself with.
+struct MachineReference {
+  HardwareProfile profile;
+  std::string source;  // "/root/.cache/kvasir/machine.json of 2026-11-29T21:30:00Z", "measured just now"
+};
+
+// The profile of a file that the user named, or else the one that `kvasir bench machine` left here, if it is
+// of this processor, these instructions and at least these threads, or else a quick measurement. Errors are
+// those of a file that was named.
+Result<MachineReference> machine_reference(const std::string& path, ThreadPool& pool, Isa isa);
+
+// Bytes that a measurement may take for its buffer: half of what is free.
+uint64_t machine_bench_memory();
+
+}  // namespace kvasir

@@ -1,0 +1,185 @@
+#include "perf/hardware_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+
+namespace kvasir {
+namespace {
+
+namespace json = boost::json;
+
+// Between one thread's rate and all threads'; linear, since nothing is measured in between.
+double rate_of(const HardwareProfile::Rate& rate, uint32_t used, uint32_t all) {
+  if (used <= 1 || all <= 1) return rate.one_thread;
+  if (used >= all) return rate.all_threads;
+  const double part = (used - 1.0) / (all - 1.0);
+  return rate.one_thread + part * (rate.all_threads - rate.one_thread);
+}
+
+Status wrong(std::string_view key, std::string_view what) {
+  return invalid_argument(fmt::format("machine profile: '{}' {}", key, what));
+}
+
+// Takes checked values out of one object; the first fault stays.
+class Reader {
+ public:
+  Reader(const json::object& object, std::string prefix) : object_(object), prefix_(std::move(prefix)) {}
+
+  double number(const char* key, double least, double most) {
+    const json::value* v = find(key);
+    if (v == nullptr) return 0;
+    if (!v->is_number()) return fail(key, "is not a number"), 0;
+    const double d = v->to_number<double>();
+    if (!(d >= least && d <= most))
+      return fail(key, fmt::format("is {}; it must lie in {} .. {}", d, least, most)), 0;
+    return d;
+  }
+  double rate(const char* key) { return number(key, 1, 1e18); }
+  uint64_t count(const char* key, uint64_t least, uint64_t most) {
+    const double d = number(key, static_cast<double>(least), static_cast<double>(most));
+    if (d != std::floor(d)) fail(key, fmt::format("is {}; it must be a whole number", d));
+    return static_cast<uint64_t>(d);
+  }
+  std::string text(const char* key) {
+    const json::value* v = find(key);
+    if (v == nullptr) return "";
+    if (!v->is_string()) return fail(key, "is not a string"), "";
+    return std::string(v->get_string());
+  }
+  HardwareProfile::Rate rates(const char* key) {
+    const json::value* v = find(key);
+    if (v == nullptr) return {};
+    if (!v->is_object()) return fail(key, "is not an object"), HardwareProfile::Rate{};
+    Reader inner(v->get_object(), prefix_ + key + ".");
+    const HardwareProfile::Rate r{inner.rate("one_thread"), inner.rate("all_threads")};
+    if (status_.ok()) status_ = inner.status();
+    return r;
+  }
+  const json::array* array(const char* key) {
+    const json::value* v = find(key);
+    if (v == nullptr) return nullptr;
+    if (!v->is_array()) return fail(key, "is not an array"), nullptr;
+    return &v->get_array();
+  }
+  void fail(std::string_view key, std::string_view what) {
+    if (status_.ok()) status_ = wrong(prefix_ + std::string(key), what);
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  const json::value* find(const char* key) {
+    const json::value* v = object_.if_contains(key);
+    if (v == nullptr) fail(key, "is missing");
+    return v;
+  }
+
+  const json::object& object_;
+  std::string prefix_;
+  Status status_;
+};
+
+constexpr size_t kMaxReads = 64;
+
+Result<std::vector<HardwareProfile::ReadRate>> read_rates(const json::array& list) {
+  if (list.empty() || list.size() > kMaxReads)
+    return wrong("read_bytes_per_second",
+                 fmt::format("has {} entries; it must have 1 .. {}", list.size(), kMaxReads));
+  std::vector<HardwareProfile::ReadRate> reads;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string name = fmt::format("read_bytes_per_second[{}]", i);
+    if (!list[i].is_object()) return wrong(name, "is not an object");
+    Reader in(list[i].get_object(), name + ".");
+    HardwareProfile::ReadRate read;
+    read.bytes = in.count("working_set", 1, uint64_t{1} << 50);
+    read.rate = {in.rate("one_thread"), in.rate("all_threads")};
+    KVASIR_RETURN_IF_ERROR(in.status());
+    if (!reads.empty() && reads.back().bytes >= read.bytes)
+      return wrong(name + ".working_set", "is not larger than the one before");
+    reads.push_back(read);
+  }
+  return reads;
+}
+
+std::string rate_json(const HardwareProfile::Rate& r) {
+  return fmt::format(R"({{"one_thread": {}, "all_threads": {}}})", r.one_thread, r.all_threads);
+}
+
+}  // namespace
+
+double HardwareProfile::int8_rate(uint32_t threads_used) const {
+  return rate_of(int8_macs, threads_used, threads);
+}
+
+double HardwareProfile::f32_rate(uint32_t threads_used) const {
+  return rate_of(f32_macs, threads_used, threads);
+}
+
+double HardwareProfile::read_rate(uint64_t bytes, uint32_t threads_used) const {
+  const auto at = [&](const ReadRate& r) { return rate_of(r.rate, threads_used, threads); };
+  const auto next = std::find_if(reads.begin(), reads.end(), [&](const auto& r) { return r.bytes >= bytes; });
+  if (next == reads.end()) return at(reads.back());
+  if (next == reads.begin() || next->bytes == bytes) return at(*next);
+  const auto before = next - 1;
+  const double part = std::log2(static_cast<double>(bytes) / static_cast<double>(before->bytes)) /
+                      std::log2(static_cast<double>(next->bytes) / static_cast<double>(before->bytes));
+  return at(*before) + part * (at(*next) - at(*before));
+}
+
+std::string HardwareProfile::to_json() const {
+  std::string out = "{\n";
+  const auto line = [&](const char* key, const std::string& value) {
+    out += fmt::format("  \"{}\": {},\n", key, value);
+  };
+  line("version", fmt::format("{}", kVersion));
+  line("cpu", json::serialize(json::string(cpu)));
+  line("isa", fmt::format("\"{}\"", isa_name(isa)));
+  line("measured_at", json::serialize(json::string(measured_at)));
+  line("threads", fmt::format("{}", threads));
+  line("cores", fmt::format("{}", cores));
+  line("clock_hz", fmt::format("{}", clock_hz));
+  line("int8_macs_per_second", rate_json(int8_macs));
+  line("f32_macs_per_second", rate_json(f32_macs));
+  line("barrier_seconds", fmt::format("{}", barrier_seconds));
+  line("steal", fmt::format("{}", steal));
+  out += "  \"read_bytes_per_second\": [";
+  for (size_t i = 0; i < reads.size(); ++i)
+    out += fmt::format(R"({}{{"working_set": {}, "one_thread": {}, "all_threads": {}}})",
+                       i == 0 ? "\n    " : ",\n    ", reads[i].bytes, reads[i].rate.one_thread,
+                       reads[i].rate.all_threads);
+  return out + "\n  ]\n}\n";
+}
+
+Result<HardwareProfile> HardwareProfile::from_json(std::string_view text) {
+  json::error_code error;
+  const json::value root = json::parse({text.data(), text.size()}, error);
+  if (error) return invalid_argument(fmt::format("machine profile: not JSON: {}", error.message()));
+  if (!root.is_object()) return invalid_argument("machine profile: not a JSON object");
+  Reader in(root.get_object(), "");
+  const uint64_t version = in.count("version", 0, UINT32_MAX);
+  KVASIR_RETURN_IF_ERROR(in.status());
+  if (version != kVersion)
+    return wrong("version", fmt::format("is {}; this program reads version {}", version, kVersion));
+  HardwareProfile p;
+  p.cpu = in.text("cpu");
+  const std::string isa = in.text("isa");
+  p.measured_at = in.text("measured_at");
+  p.threads = static_cast<uint32_t>(in.count("threads", 1, 65536));
+  p.cores = static_cast<uint32_t>(in.count("cores", 0, 65536));
+  p.clock_hz = in.number("clock_hz", 1e6, 1e12);
+  p.int8_macs = in.rates("int8_macs_per_second");
+  p.f32_macs = in.rates("f32_macs_per_second");
+  p.barrier_seconds = in.number("barrier_seconds", 0, 10);
+  p.steal = in.number("steal", 0, 1);
+  const json::array* reads = in.array("read_bytes_per_second");
+  KVASIR_RETURN_IF_ERROR(in.status());
+  const Result<Isa> parsed = parse_isa(isa);
+  if (!parsed.ok()) return wrong("isa", "is an " + parsed.message());
+  p.isa = *parsed;
+  KVASIR_ASSIGN_OR_RETURN(p.reads, read_rates(*reads));
+  return p;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,126 @@
+#include "perf/machine_bench.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/peak.h"
+#include "perf/machine_info.h"
+
+namespace kvasir {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path) << text;
+}
+
+class MachineInfo : public testing::Test {
+ protected:
+  void SetUp() override { fs::remove_all(root_); }
+  void TearDown() override { fs::remove_all(root_); }
+  void core(int cpu, int package, int core) const {
+    const fs::path folder = root_ / fmt_cpu(cpu);
+    write(folder / "physical_package_id", std::to_string(package) + "\n");
+    write(folder / "core_id", std::to_string(core) + "\n");
+  }
+  static std::string fmt_cpu(int cpu) {
+    return "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology";
+  }
+  const fs::path root_ = fs::temp_directory_path() / ("kvasir_machine_" + std::to_string(getpid()));
+};
+
+TEST_F(MachineInfo, SiblingsAreOneCore) {
+  for (int cpu = 0; cpu < 4; ++cpu) core(cpu, 0, cpu / 2);
+  core(4, 1, 0);
+  EXPECT_EQ(count_cores({0, 1, 2, 3}, root_), 2u);
+  EXPECT_EQ(count_cores({0, 2}, root_), 2u);
+  EXPECT_EQ(count_cores({0, 1, 4}, root_), 2u);
+  EXPECT_EQ(count_cores({0, 7}, root_), 0u);  // /sys does not know CPU 7
+}
+
+TEST_F(MachineInfo, NameAndTicksAsLinuxWritesThem) {
+  EXPECT_EQ(cpu_name(root_), "");
+  EXPECT_EQ(read_cpu_ticks(root_).total, 0u);
+  write(root_ / "proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU\nmodel name\t: Other\n");
+  write(root_ / "proc/stat", "cpu  10 20 30 40 5 6 7 8 100 200\ncpu0 1 1 1 1 1 1 1 1 1 1\n");
+  EXPECT_EQ(cpu_name(root_), "Some CPU");
+  const CpuTicks ticks = read_cpu_ticks(root_);
+  EXPECT_EQ(ticks.total, 126u);
+  EXPECT_EQ(ticks.stolen, 8u);
+  EXPECT_DOUBLE_EQ(steal_between({100, 4}, {140, 14}), 0.25);
+  EXPECT_DOUBLE_EQ(steal_between({100, 4}, {100, 4}), 0);
+}
+
+TEST(Peaks, EveryTableIsWholeAndRuns) {
+  alignas(64) static std::byte memory[kReadGrain] = {};
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}) {
+    if (!isa_supported(isa)) continue;
+    const PeakTable& t = peak_table(isa);
+    EXPECT_EQ(t.isa, isa);
+    EXPECT_FALSE(t.int8_name.empty() || t.f32_name.empty());
+    t.int8_rounds(3);
+    t.f32_rounds(3);
+    t.read(memory, sizeof memory, 1);
+    t.read(memory, sizeof memory, kReadStreams);
+  }
+}
+
+TEST(MachineBench, QuickLookFillsEveryField) {
+  ThreadPool pool(2);
+  std::vector<std::string> said;
+  const auto p = measure_machine(pool, {.isa = best_isa(),
+                                        .memory_limit = uint64_t{3} << 20,
+                                        .quick = true,
+                                        .progress = [&](const std::string& what) { said.push_back(what); }});
+  ASSERT_TRUE(p.ok()) << p.message();
+  EXPECT_EQ(p->threads, 2u);
+  EXPECT_GT(p->clock_hz, 1e8);
+  EXPECT_GT(p->barrier_seconds, 0);
+  ASSERT_EQ(p->reads.size(), 2u);  // 1 MiB, and 16 cut to 3
+  EXPECT_EQ(p->reads[0].bytes, uint64_t{1} << 20);
+  EXPECT_EQ(p->reads[1].bytes, uint64_t{3} << 20);
+  EXPECT_FALSE(said.empty());
+  const auto again = HardwareProfile::from_json(p->to_json());
+  EXPECT_TRUE(again.ok()) << again.message();
+}
+
+// Processors start at most two vector multiplications per cycle: more is a loop that the compiler thinned
+// out.
+TEST(MachineBench, RatesFitTheClock) {
+  constexpr double kPerCycle = 2.5;  // the clock may have been lower when it was measured
+  struct Lanes {
+    Isa isa;
+    double int8, f32;
+  };
+  ThreadPool pool(1);
+  for (const Lanes& lanes : {Lanes{Isa::kScalar, 4, 4}, {Isa::kAvx2, 32, 8}, {Isa::kAvx512Vnni, 64, 16}}) {
+    if (!isa_supported(lanes.isa)) continue;
+    const auto p =
+        measure_machine(pool, {.isa = lanes.isa, .memory_limit = 1 << 20, .quick = true, .progress = {}});
+    ASSERT_TRUE(p.ok()) << p.message();
+    EXPECT_LT(p->clock_hz, 1e10);
+    EXPECT_LT(p->int8_macs.one_thread / p->clock_hz, kPerCycle * lanes.int8) << isa_name(lanes.isa);
+    EXPECT_LT(p->f32_macs.one_thread / p->clock_hz, kPerCycle * lanes.f32) << isa_name(lanes.isa);
+    EXPECT_LT(p->reads[0].rate.one_thread / p->clock_hz, 4 * 64) << isa_name(lanes.isa);
+  }
+}
+
+TEST(MachineProber, LooksTwice) {
+  ThreadPool pool(2);
+  auto prober = MachineProber::make(pool, best_isa(), uint64_t{2} << 20);
+  ASSERT_TRUE(prober.ok()) << prober.message();
+  for (int i = 0; i < 2; ++i) {
+    const MachineProbe probe = prober->look();
+    EXPECT_EQ(probe.read_bytes, uint64_t{2} << 20);
+    EXPECT_GT(probe.clock_hz, 0);
+    EXPECT_GT(probe.int8_macs, 0);
+    EXPECT_GT(probe.read_rate, 0);
+  }
+}
+
+}  // namespace
+}  // namespace kvasir

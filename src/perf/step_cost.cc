@@ -1,0 +1,72 @@
+#include "perf/step_cost.h"
+
+#include <algorithm>
+
+#include "kvcache/kv_layout.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint64_t kPlanes = 2;    // K and V
+constexpr uint64_t kF16Bytes = 2;  // of every value in them
+
+// Positions that the rows of a sequence see in a layer, each counted once.
+uint64_t seen_positions(const StepRows& s, uint32_t window) {
+  return uint64_t{s.context} + s.rows - first_visible(window, s.context);
+}
+
+// The sum of 1 .. n.
+uint64_t triangle(uint64_t n) {
+  return n * (n + 1) / 2;
+}
+
+// The sum over the rows of the positions that each sees: context + 1, context + 2, ... until the window is
+// full, and then the window.
+uint64_t visible_sum(const StepRows& s, uint32_t window) {
+  const uint64_t end = uint64_t{s.context} + s.rows;
+  if (window == 0) return triangle(end) - triangle(s.context);
+  const uint64_t growing_end = std::clamp<uint64_t>(window, s.context, end);
+  return triangle(growing_end) - triangle(s.context) + (end - growing_end) * window;
+}
+
+}  // namespace
+
+StepCost& StepCost::operator+=(const StepCost& other) {
+  weight_bytes += other.weight_bytes;
+  kv_read_bytes += other.kv_read_bytes;
+  kv_write_bytes += other.kv_write_bytes;
+  linear_macs += other.linear_macs;
+  attention_macs += other.attention_macs;
+  return *this;
+}
+
+StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::span<const StepRows> sequences,
+                   uint32_t logit_rows) {
+  const uint64_t token_bytes = uint64_t{config.kv_dim()} * kPlanes * kF16Bytes;  // of one layer
+  StepCost cost;
+  uint64_t rows = 0;
+  for (const StepRows& s : sequences) {
+    if (s.rows == 0) continue;
+    rows += s.rows;
+    for (const uint32_t window : config.windows) {
+      cost.kv_read_bytes += seen_positions(s, window) * token_bytes;
+      cost.attention_macs += visible_sum(s, window) * config.q_dim() * kPlanes;
+    }
+  }
+  cost.kv_write_bytes = rows * config.windows.size() * token_bytes;
+  if (rows > 0) cost.weight_bytes = weights.layer_bytes + rows * weights.embedding_row_bytes;
+  if (logit_rows > 0) cost.weight_bytes += weights.head_bytes;
+  cost.linear_macs = rows * weights.layer_macs + logit_rows * weights.head_macs;
+  return cost;
+}
+
+StepFloor step_floor(const StepCost& cost, const HardwareProfile& machine, uint32_t threads, uint64_t steps) {
+  const auto bytes = static_cast<double>(cost.read_bytes());
+  StepFloor floor;
+  floor.read_seconds = bytes / machine.read_rate(cost.read_bytes() / std::max<uint64_t>(1, steps), threads);
+  floor.compute_seconds = static_cast<double>(cost.linear_macs) / machine.int8_rate(threads) +
+                          static_cast<double>(cost.attention_macs) / machine.f32_rate(threads);
+  return floor;
+}
+
+}  // namespace kvasir
