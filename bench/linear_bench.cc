@@ -123,8 +123,8 @@ void pack(benchmark::State& state, DType type, uint32_t n, uint32_t k) {
 }
 
 void register_all() {
-  for (Isa isa : {Isa::kAvx2, Isa::kAvx512Vnni}) {
-    if (!isa_supported(isa)) continue;
+  for (Isa isa : all_isas()) {
+    if (isa == Isa::kScalar || !isa_supported(isa)) continue;
     for (const Shape& s : kShapes)
       for (uint32_t rows : kRows) {
         if (double{1} * rows * s.n * s.k > 1e10) continue;  // heads see few rows

@@ -1,10 +1,16 @@
 #include "kernels/cpu_features.h"
 
-#include <cpuid.h>
-
 #include <cstdint>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 namespace kvasir {
+
+#if defined(__x86_64__)
 namespace {
 
 struct CpuidLeaf {
@@ -54,5 +60,17 @@ CpuFeatures detect_cpu_features() {
   f.avx512vnni = bit(seven.ecx, 11);
   return f;
 }
+
+#else
+
+CpuFeatures detect_cpu_features() {
+  CpuFeatures f;
+#if defined(__aarch64__)
+  f.neon_dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#endif
+  return f;
+}
+
+#endif
 
 }  // namespace kvasir

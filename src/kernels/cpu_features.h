@@ -2,8 +2,8 @@
 
 namespace kvasir {
 
-// What the processor offers and the operating system keeps across a context switch. An AVX bit is set only
-// where both hold.
+// What the processor offers and the operating system keeps across a context switch. A bit is set only where
+// both hold; bits of other processor families are never set.
 struct CpuFeatures {
   bool avx2 = false;  // with FMA and F16C, as every processor with AVX2 has them
   bool avx512f = false;
@@ -11,9 +11,10 @@ struct CpuFeatures {
   bool avx512vl = false;
   bool avx512dq = false;
   bool avx512vnni = false;
+  bool neon_dotprod = false;
 };
 
-// Asks the processor (Intel SDM vol. 2A, CPUID; vol. 1, 13.3 for XGETBV).
+// Asks the processor (Intel SDM vol. 2A, CPUID; vol. 1, 13.3 for XGETBV) or, on AArch64, the kernel.
 CpuFeatures detect_cpu_features();
 
 }  // namespace kvasir

@@ -27,4 +27,10 @@ void quantize_rows(const float* x, size_t ldx, uint32_t rows, uint32_t k, const 
 void linear(const LinearArgs& args);
 }  // namespace avx512
 
+namespace neon {
+void quantize_rows(const float* x, size_t ldx, uint32_t rows, uint32_t k, const QuantRows& out,
+                   uint32_t first_row);
+void linear(const LinearArgs& args);
+}  // namespace neon
+
 }  // namespace kvasir
