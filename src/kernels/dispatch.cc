@@ -26,6 +26,14 @@ constexpr KernelTable kScalarTable = {.isa = Isa::kScalar,
                                       .log_sum_exp = scalar::log_sum_exp,
                                       .softcap = scalar::softcap};
 
+// A table with other linear layers.
+[[maybe_unused]] constexpr KernelTable with_linear(KernelTable table, Isa isa,
+                                                   void (*linear)(const LinearArgs&)) {
+  table.isa = isa;
+  table.linear = linear;
+  return table;
+}
+
 // An instruction set of another processor family has a name and an empty table.
 #if defined(__x86_64__)
 constexpr KernelTable kAvx2Table = {.isa = Isa::kAvx2,
@@ -54,6 +62,8 @@ constexpr KernelTable kAvx512Table = {.isa = Isa::kAvx512Vnni,
                                       .argmax = avx512::argmax,
                                       .log_sum_exp = avx512::log_sum_exp,
                                       .softcap = avx512::softcap};
+constexpr KernelTable kAvxVnniTable = with_linear(kAvx2Table, Isa::kAvxVnni, avxvnni::linear);
+constexpr KernelTable kAmxTable = with_linear(kAvx512Table, Isa::kAmxInt8, amx::linear);
 constexpr KernelTable kNeonTable = {};
 #elif defined(__aarch64__)
 constexpr KernelTable kNeonTable = {.isa = Isa::kNeonDotprod,
@@ -69,9 +79,9 @@ constexpr KernelTable kNeonTable = {.isa = Isa::kNeonDotprod,
                                     .argmax = neon::argmax,
                                     .log_sum_exp = neon::log_sum_exp,
                                     .softcap = neon::softcap};
-constexpr KernelTable kAvx2Table = {}, kAvx512Table = {};
+constexpr KernelTable kAvx2Table = {}, kAvxVnniTable = {}, kAvx512Table = {}, kAmxTable = {};
 #else
-constexpr KernelTable kNeonTable = {}, kAvx2Table = {}, kAvx512Table = {};
+constexpr KernelTable kNeonTable = {}, kAvx2Table = {}, kAvxVnniTable = {}, kAvx512Table = {}, kAmxTable = {};
 #endif
 
 bool has_avx512_vnni(const CpuFeatures& f) {
@@ -83,13 +93,18 @@ struct IsaRow {
   std::string_view name;
   bool (*supported)(const CpuFeatures& f);
   KernelTable table;
+  bool by_name_only = false;  // never the best
 };
 
-constexpr std::array<IsaRow, 4> kIsas = {{
+constexpr std::array<IsaRow, 6> kIsas = {{
     {Isa::kScalar, "scalar", [](const CpuFeatures&) { return true; }, kScalarTable},
     {Isa::kNeonDotprod, "neon-dotprod", [](const CpuFeatures& f) { return f.neon_dotprod; }, kNeonTable},
     {Isa::kAvx2, "avx2", [](const CpuFeatures& f) { return f.avx2; }, kAvx2Table},
+    {Isa::kAvxVnni, "avx-vnni", [](const CpuFeatures& f) { return f.avx2 && f.avx_vnni; }, kAvxVnniTable},
     {Isa::kAvx512Vnni, "avx512-vnni", has_avx512_vnni, kAvx512Table},
+    {Isa::kAmxInt8, "amx-int8",
+     [](const CpuFeatures& f) { return has_avx512_vnni(f) && f.amx_int8 && allow_amx_tiles(); }, kAmxTable,
+     true},
 }};
 
 const IsaRow& row_of(Isa isa) {
@@ -142,7 +157,7 @@ bool isa_supported(Isa isa) {
 Isa best_isa() {
   Isa best = Isa::kScalar;
   for (const IsaRow& row : kIsas) {
-    if (row.supported(cpu_features())) best = row.isa;
+    if (!row.by_name_only && row.supported(cpu_features())) best = row.isa;
   }
   return best;
 }
