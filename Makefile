@@ -5,6 +5,7 @@ MODELS ?= all
 HOST ?= 127.0.0.1
 PORT ?= 8000
 SUITES ?= checks unit e2e
+SETUP = --all
 JOBS ?= $(shell nproc)
 
 # ccache, where there is one, must see the same paths in every clone.
@@ -24,6 +25,7 @@ help:
 	@echo 'make build        the release binary: build/release/kvasir'
 	@echo 'make test-dev     unit tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make test-tsan    engine and server tests under ThreadSanitizer'
+	@echo 'make test-neon    the kernels and a model as AArch64 programs, under qemu'
 	@echo 'make goldens      make tests/data/golden again from transformers (installs torch)'
 	@echo 'make bench-peers  measure Kvasir, llama.cpp and OpenVINO side by side (builds and installs them;'
 	@echo '                  PEERS="--long --models smollm2" chooses)'
@@ -54,13 +56,15 @@ models: setup
 
 .PHONY: test
 test: models
-	@tools/setup.sh --all
+	@tools/setup.sh $(SETUP)
 	@python3 tools/run_tests.py --jobs $(JOBS) $(if $(BUDGET),--budget $(BUDGET)) $(SUITES)
 
-.PHONY: test-dev test-tsan
+.PHONY: test-dev test-tsan test-neon
 test-dev: SUITES = asan
 test-tsan: SUITES = tsan
-test-dev test-tsan: test
+test-neon: SUITES = neon
+test-neon: SETUP = --neon
+test-dev test-tsan test-neon: test
 
 .PHONY: bench
 bench: build

@@ -128,7 +128,7 @@ void prefill(benchmark::State& state, const Shape& shape, Isa isa, uint32_t toke
 
 int main(int argc, char** argv) {
   using namespace kvasir;
-  for (const Isa isa : {Isa::kAvx512Vnni, Isa::kAvx2, Isa::kScalar}) {
+  for (const Isa isa : all_isas()) {
     if (!isa_supported(isa)) continue;
     for (const Shape& shape : kShapes) {
       const std::string suffix = "/" + std::string(shape.model) + "/" + std::string(isa_name(isa));

@@ -107,8 +107,8 @@ void linear(benchmark::State& state, Isa isa, const Shape& shape, uint32_t rows)
 }
 
 void register_all() {
-  for (Isa isa : {Isa::kAvx2, Isa::kAvx512Vnni}) {
-    if (!isa_supported(isa)) continue;
+  for (Isa isa : all_isas()) {
+    if (isa == Isa::kScalar || !isa_supported(isa)) continue;
     for (const Shape& s : kShapes)
       for (uint32_t rows : kRows) {
         if (double{1} * rows * s.n * s.k > 1e10) continue;  // heads see few rows

@@ -1,10 +1,16 @@
 # Compiler flags and the two functions every folder uses.
 
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
+if(KVASIR_CORE_ONLY)
+  include(${CMAKE_CURRENT_LIST_DIR}/header_only.cmake)
+else()
+  find_package(fmt REQUIRED)
+  find_package(spdlog REQUIRED)
+  if(KVASIR_TESTS)
+    find_package(GTest REQUIRED)
+  endif()
+endif()
 if(KVASIR_TESTS)
-  find_package(GTest REQUIRED)
   include(GoogleTest)
 endif()
 

@@ -8,6 +8,7 @@ unit     every GoogleTest of the release build, through ctest
 e2e      pytest over tests/e2e, against the release binary
 asan     every unit test again under AddressSanitizer and UndefinedBehaviorSanitizer
 tsan     thread pool, engine and server tests under ThreadSanitizer
+neon     kernels and a small model as AArch64 programs, cross-compiled and run under qemu
 tidy     clang-tidy over every source
 
 A suite that cannot be built counts as one failure. With --budget, a suite that would start after that many
@@ -25,7 +26,8 @@ import xml.etree.ElementTree as ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "test-results"
 VENV_PYTHON = ROOT / ".venv" / "bin" / "python"
-SANITIZER_TIMEOUT_S = 1500
+PROGRAM_TIMEOUT_S = 1500
+QEMU = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
 
 
 class Tally:
@@ -131,11 +133,12 @@ def suite_e2e(tally, jobs):
         tally.fail("e2e: pytest")
 
 
-def run_sanitized(tally, preset, programs):
-    """Runs whole test programs, one process each, since a sanitized process is slow to start."""
+def run_programs(tally, preset, programs, command=()):
+    """Runs whole test programs, one process each, where a process is slow to start; `command` stands before each."""
     for program in programs:
         junit = RESULTS / f"{preset}-{program.name}.xml"
-        status = run([program, "--gtest_brief=1", f"--gtest_output=xml:{junit}"], timeout=SANITIZER_TIMEOUT_S)
+        options = ["--gtest_brief=1", f"--gtest_output=xml:{junit}"]
+        status = run([*command, program, *options], timeout=PROGRAM_TIMEOUT_S)
         if tally.add_junit(junit) in (None, 0) and status != 0:
             tally.fail(f"{preset}: {program.name} (exit status {status})")
 
@@ -144,7 +147,7 @@ def suite_asan(tally, jobs):
     if not build("dev", jobs):
         tally.fail("asan: build")
         return
-    run_sanitized(tally, "dev", sorted((ROOT / "build" / "dev").rglob("kvasir_*_test")))
+    run_programs(tally, "dev", sorted((ROOT / "build" / "dev").rglob("kvasir_*_test")))
 
 
 def suite_tsan(tally, jobs):
@@ -153,7 +156,24 @@ def suite_tsan(tally, jobs):
         tally.fail("tsan: build")
         return
     programs = sorted((ROOT / "build" / "tsan").rglob("kvasir_*_test"))
-    run_sanitized(tally, "tsan", [program for program in programs if program.name in targets])
+    run_programs(tally, "tsan", [program for program in programs if program.name in targets])
+
+
+def suite_neon(tally, jobs):
+    parts = ["base", "gguf", "kvcache", "kernels", "system"]
+    targets = [f"kvasir_{part}_test" for part in parts]
+    if not build("neon", jobs, targets):
+        tally.fail("neon: build")
+        return
+    tally.add("neon: symbols", run([sys.executable, "tools/check_symbols.py", "build/neon"]) == 0)
+    programs = {program.name: program for program in (ROOT / "build" / "neon").rglob("kvasir_*_test")}
+    run_programs(tally, "neon", [programs[name] for name in targets[:-1]], QEMU)
+    # A whole model by the scalar reference and by NEON: the smallest, the rest would take hours.
+    whole_model = [programs["kvasir_system_test"], "--gtest_brief=1", "--gtest_filter=ScalarReference.*"]
+    tally.add("neon: ScalarReference", run([*QEMU, *whole_model]) == 0)
+    # A processor without dot products: only the scalar table may be chosen.
+    old = [QEMU[0], "-cpu", "cortex-a72", *QEMU[1:], programs["kvasir_kernels_test"]]
+    tally.add("neon: cortex-a72", run([*old, "--gtest_brief=1", "--gtest_filter=*Dispatch*:CpuFeatures.*"]) == 0)
 
 
 def suite_tidy(tally, jobs):
@@ -170,6 +190,7 @@ SUITES = {
     "e2e": suite_e2e,
     "asan": suite_asan,
     "tsan": suite_tsan,
+    "neon": suite_neon,
     "tidy": suite_tidy,
 }
 

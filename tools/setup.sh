@@ -5,6 +5,7 @@
 #   tools/setup.sh --python   also .venv with the Python packages of the tests
 #   tools/setup.sh --node     also Node.js and the `openai` client that one test drives
 #   tools/setup.sh --lint     also clang-tidy
+#   tools/setup.sh --neon     also a cross compiler for AArch64 and qemu, which runs what it builds
 #   tools/setup.sh --peers    also .venv-peers: torch and transformers, which goldens are made with
 #   tools/setup.sh --openvino also .venv-peers with OpenVINO GenAI, an engine to compare with
 #   tools/setup.sh --all      --python and --node
@@ -98,16 +99,17 @@ install_node() {
   cp "$folder/package.json" "$folder/node_modules/installed.json"
 }
 
-python=false node=false lint=false peers=false openvino=false
+python=false node=false lint=false neon=false peers=false openvino=false
 for argument in "$@"; do
   case "$argument" in
     --python) python=true ;;
     --node) node=true ;;
     --lint) lint=true ;;
+    --neon) neon=true ;;
     --peers) peers=true ;;
     --openvino) openvino=true ;;
     --all) python=true node=true ;;
-    *) die "unknown argument '$argument'; known: --python --node --lint --peers --openvino --all" ;;
+    *) die "unknown argument '$argument'; known: --python --node --lint --neon --peers --openvino --all" ;;
   esac
 done
 
@@ -115,5 +117,6 @@ install_build_packages
 if $python; then make_venv .venv tools/requirements-test.txt; fi
 if $node; then install_node; fi
 if $lint; then apt_install clang-tidy; fi
+if $neon; then apt_install g++-aarch64-linux-gnu qemu-user googletest; fi
 if $peers; then make_venv .venv-peers tools/requirements-peers.txt; fi
 if $openvino; then make_venv .venv-peers tools/requirements-openvino.txt installed-openvino.txt; fi

@@ -57,8 +57,10 @@ void EngineFlags::add_to(CLI::App& verb) {
       ->type_name("N")
       ->check(CLI::Range(1u, 1024u))
       ->group(kCompute);
-  verb.add_option("--isa", isa,
-                  "Instruction set: scalar, avx2 or avx512-vnni; all give the same bits (default: the best)")
+  verb.add_option(
+          "--isa", isa,
+          fmt::format("Instruction set, of {}; all give the same bits (default: the best of this machine)",
+                      isa_names()))
       ->type_name("NAME")
       ->check(not_empty())
       ->group(kCompute);

@@ -1,10 +1,18 @@
 #include "kernels/cpu_features.h"
 
-#include <cpuid.h>
-
 #include <cstdint>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 namespace kvasir {
+
+#if defined(__x86_64__)
 namespace {
 
 struct CpuidLeaf {
@@ -30,8 +38,13 @@ uint32_t saved_states() {
   return low;
 }
 
-constexpr uint32_t kYmmStates = 0x06;  // XMM, upper YMM
-constexpr uint32_t kZmmStates = 0xe6;  // these, opmask, upper ZMM, ZMM 16-31
+constexpr uint32_t kYmmStates = 0x06;      // XMM, upper YMM
+constexpr uint32_t kZmmStates = 0xe6;      // these, opmask, upper ZMM, ZMM 16-31
+constexpr uint32_t kTileStates = 0x60000;  // the tiles and their configuration
+
+// arch_prctl of Linux 5.16 and later.
+constexpr long kRequestPermission = 0x1023;
+constexpr long kTileData = 18;
 
 }  // namespace
 
@@ -46,13 +59,36 @@ CpuFeatures detect_cpu_features() {
   const bool fma = bit(one.ecx, 12);
   const bool f16c = bit(one.ecx, 29);
   f.avx2 = bit(seven.ebx, 5) && fma && f16c;
+  f.avx_vnni = seven.eax >= 1 && bit(cpuid_leaf(7, 1).eax, 4);  // EAX of subleaf 0: the last subleaf
   if ((states & kZmmStates) != kZmmStates) return f;
   f.avx512f = bit(seven.ebx, 16);
   f.avx512dq = bit(seven.ebx, 17);
   f.avx512bw = bit(seven.ebx, 30);
   f.avx512vl = bit(seven.ebx, 31);
   f.avx512vnni = bit(seven.ecx, 11);
+  if ((states & kTileStates) != kTileStates) return f;
+  f.amx_int8 = bit(seven.edx, 24) && bit(seven.edx, 25);
   return f;
 }
+
+bool allow_amx_tiles() {
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+#else
+
+CpuFeatures detect_cpu_features() {
+  CpuFeatures f;
+#if defined(__aarch64__)
+  f.neon_dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#endif
+  return f;
+}
+
+bool allow_amx_tiles() {
+  return false;
+}
+
+#endif
 
 }  // namespace kvasir

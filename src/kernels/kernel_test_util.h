@@ -17,7 +17,7 @@ namespace kvasir {
 // The instruction sets this machine can run, the scalar reference first.
 inline std::vector<Isa> runnable_isas() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}) {
+  for (const Isa isa : all_isas()) {
     if (isa_supported(isa)) isas.push_back(isa);
   }
   return isas;

@@ -93,12 +93,12 @@ TEST_P(LinearFormat, EveryIsaAndRowCountGivesTheSameBits) {
       const std::vector<float> y = run(Isa::kScalar, {t.m, one, 1});
       expected.insert(expected.end(), y.begin(), y.end());
     }
-    for (Isa isa : runnable_isas())
+    for (const LinearKernel& kernel : runnable_kernels())
       for (uint32_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 33}) {
         const std::vector<float> head(expected.begin(), expected.begin() + size_t{rows} * n);
-        const std::string what = std::string(isa_name(isa)) + " rows " + std::to_string(rows) + " n " +
-                                 std::to_string(n) + " k " + std::to_string(k);
-        expect_same_bits(head, run(isa, {t.m, x, rows}), what);
+        const std::string what = kernel.name + " rows " + std::to_string(rows) + " n " + std::to_string(n) +
+                                 " k " + std::to_string(k);
+        expect_same_bits(head, run(kernel, {t.m, x, rows}), what);
       }
   }
 }
@@ -107,11 +107,11 @@ TEST_P(LinearFormat, PanelRangesDoNotMatter) {
   const TestMatrix t = make_matrix(type(), 115, 512);
   for (uint32_t rows : {1u, 5u, 20u}) {
     const TestRows x = make_rows(rows, 512);
-    for (Isa isa : runnable_isas()) {
-      const std::vector<float> whole = run(isa, {t.m, x, rows});
+    for (const LinearKernel& kernel : runnable_kernels()) {
+      const std::vector<float> whole = run(kernel, {t.m, x, rows});
       for (const std::vector<uint32_t>& cuts :
            std::vector<std::vector<uint32_t>>{{1}, {2, 5}, {3, 3, 7}, {1, 2, 3, 4, 5, 6, 7}})
-        expect_same_bits(whole, run(isa, {t.m, x, rows}, cuts), std::string(isa_name(isa)));
+        expect_same_bits(whole, run(kernel, {t.m, x, rows}, cuts), kernel.name);
     }
   }
 }
@@ -134,10 +134,10 @@ TEST_P(LinearFormat, BiasAndResidualAreOneAdditionEach) {
       added[i] = initial[i] + plain[i];
       both[i] = initial[i] + with_bias[i];
     }
-    for (Isa isa : runnable_isas()) {
-      expect_same_bits(with_bias, run(isa, {t.m, x, rows, bias.data()}), "bias");
-      expect_same_bits(added, run(isa, {t.m, x, rows, nullptr, LinearOutput::kAdd, initial}), "residual");
-      expect_same_bits(both, run(isa, {t.m, x, rows, bias.data(), LinearOutput::kAdd, initial}), "both");
+    for (const LinearKernel& kernel : runnable_kernels()) {
+      expect_same_bits(with_bias, run(kernel, {t.m, x, rows, bias.data()}), "bias");
+      expect_same_bits(added, run(kernel, {t.m, x, rows, nullptr, LinearOutput::kAdd, initial}), "residual");
+      expect_same_bits(both, run(kernel, {t.m, x, rows, bias.data(), LinearOutput::kAdd, initial}), "both");
     }
   }
 }
@@ -152,9 +152,9 @@ TEST(Linear, LongPanels) {
     const TestMatrix t = make_matrix(type, 70, 10240);
     const TestRows x = make_rows(1, 10240);
     const std::vector<float> expected = run(Isa::kScalar, {t.m, x, 1});
-    for (Isa isa : runnable_isas()) {
-      expect_same_bits(expected, run(isa, {t.m, x, 1}), std::string(dtype_info(type).name));
-      expect_same_bits(expected, run(isa, {t.m, x, 1}, {2}), std::string(dtype_info(type).name));
+    for (const LinearKernel& kernel : runnable_kernels()) {
+      expect_same_bits(expected, run(kernel, {t.m, x, 1}), std::string(dtype_info(type).name));
+      expect_same_bits(expected, run(kernel, {t.m, x, 1}, {2}), std::string(dtype_info(type).name));
     }
   }
 }
@@ -165,14 +165,14 @@ TEST(Linear, ManyRowsAreCutWithoutTrace) {
   const TestMatrix t = make_matrix(DType::kQ4_1, 48, 288);
   const TestRows x = make_rows(rows, 288);
   const std::vector<float> expected = run(Isa::kScalar, {t.m, x, rows});
-  for (Isa isa : runnable_isas())
-    expect_same_bits(expected, run(isa, {t.m, x, rows}), std::string(isa_name(isa)));
+  for (const LinearKernel& kernel : runnable_kernels())
+    expect_same_bits(expected, run(kernel, {t.m, x, rows}), kernel.name);
 }
 
 TEST(Linear, ZeroRowsWriteNothing) {
   const TestMatrix t = make_matrix(DType::kQ8_0, 32, 64);
   const TestRows x = make_rows(1, 64);
-  for (Isa isa : runnable_isas()) EXPECT_TRUE(run(isa, {t.m, x, 0}).empty());
+  for (const LinearKernel& kernel : runnable_kernels()) EXPECT_TRUE(run(kernel, {t.m, x, 0}).empty());
 }
 
 // Extreme codes and activations: the largest integer sums there can be.
@@ -200,11 +200,10 @@ TEST(Linear, NoIntegerSaturates) {
       for (float v : w) sum += 127.0 * v;
       const std::vector<float> expected = run(Isa::kScalar, {t.m, x, 10});
       EXPECT_NEAR(expected[0], sum, 1e-6 * std::fabs(sum)) << info.name;
-      for (Isa isa : runnable_isas())
+      for (const LinearKernel& kernel : runnable_kernels())
         for (uint32_t rows : {1u, 10u}) {
           const std::vector<float> head(expected.begin(), expected.begin() + rows * 32);
-          expect_same_bits(head, run(isa, {t.m, x, rows}),
-                           std::string(info.name) + " " + std::string(isa_name(isa)));
+          expect_same_bits(head, run(kernel, {t.m, x, rows}), std::string(info.name) + " " + kernel.name);
         }
     }
   }

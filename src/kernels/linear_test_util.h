@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/aligned_buffer.h"
+#include "kernels/isa/test_variants.h"
 #include "kernels/kernel_test_util.h"
 #include "kernels/quant_codec.h"
 #include "kernels/table.h"
@@ -109,6 +110,25 @@ inline QuantRows row_of(const QuantRows& q, uint32_t r) {
   return advance_groups(q, size_t{r} * (q.k / kGroup));
 }
 
+// A linear kernel under test, of an instruction set's table or built for the tests.
+struct LinearKernel {
+  std::string name;
+  void (*linear)(const LinearArgs& args);
+};
+
+inline std::vector<LinearKernel> runnable_kernels() {
+  std::vector<LinearKernel> kernels;
+  for (const Isa isa : runnable_isas())
+    kernels.push_back({std::string(isa_name(isa)), kernel_table(isa).linear});
+#if defined(__x86_64__)
+  if (isa_supported(Isa::kAvx512Vnni)) {
+    kernels.push_back({"avx-vnni by EVEX encodings", avxvnni::linear_evex});
+    kernels.push_back({"amx-int8 by loops", amx::linear_soft_tiles});
+  }
+#endif
+  return kernels;
+}
+
 struct Product {
   const PackedMatrix& w;
   const TestRows& x;
@@ -119,7 +139,8 @@ struct Product {
 };
 
 // Runs a product over panel ranges cut at `cuts`, into rows padded by 5 columns that must stay untouched.
-inline std::vector<float> run(Isa isa, const Product& p, const std::vector<uint32_t>& cuts = {}) {
+inline std::vector<float> run(const LinearKernel& kernel, const Product& p,
+                              const std::vector<uint32_t>& cuts = {}) {
   const AlignedBuffer scratch(kLinearScratchBytes);
   const size_t ldo = p.w.n + 5;
   std::vector<float> out(p.rows * ldo, -7.0f);
@@ -137,7 +158,7 @@ inline std::vector<float> run(Isa isa, const Product& p, const std::vector<uint3
   for (size_t i = 0; i <= cuts.size(); ++i) {
     a.panel_begin = i == 0 ? 0 : cuts[i - 1];
     a.panel_end = i == cuts.size() ? p.w.panels() : cuts[i];
-    kernel_table(isa).linear(a);
+    kernel.linear(a);
   }
   std::vector<float> dense(size_t{p.rows} * p.w.n);
   for (uint32_t r = 0; r < p.rows; ++r) {
@@ -145,6 +166,10 @@ inline std::vector<float> run(Isa isa, const Product& p, const std::vector<uint3
     for (size_t c = p.w.n; c < ldo; ++c) EXPECT_EQ(out[r * ldo + c], -7.0f);
   }
   return dense;
+}
+
+inline std::vector<float> run(Isa isa, const Product& p) {
+  return run(LinearKernel{std::string(isa_name(isa)), kernel_table(isa).linear}, p);
 }
 
 inline void expect_same_bits(const std::vector<float>& expected, const std::vector<float>& got,

@@ -40,6 +40,13 @@ Fixture read_fixture(const DTypeInfo& info) {
   return fixture;
 }
 
+// The bits of a value. A NaN that an operation makes, here of zero times infinity, has its sign bit set on
+// x86, where the fixtures were made, and clear on AArch64: both are one.
+uint32_t bits_of(float f) {
+  const auto bits = std::bit_cast<uint32_t>(f);
+  return bits == 0x7FC00000 ? 0xFFC00000 : bits;
+}
+
 class QuantCodec : public testing::TestWithParam<DTypeInfo> {};
 
 TEST_P(QuantCodec, EqualsTheGgufPackageToTheBit) {
@@ -48,7 +55,7 @@ TEST_P(QuantCodec, EqualsTheGgufPackageToTheBit) {
   std::vector<float> got(fixture.values.size(), -1.0f);
   dequantize(GetParam().type, fixture.blocks.data(), got.size(), got.data());
   for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(fixture.values[i]))
+    ASSERT_EQ(bits_of(got[i]), bits_of(fixture.values[i]))
         << "value " << i % GetParam().block_elements << " of block " << i / GetParam().block_elements << ": "
         << got[i] << " instead of " << fixture.values[i];
 }
@@ -63,9 +70,8 @@ TEST_P(QuantCodec, BlocksAreIndependentAndMayBeUnaligned) {
   for (size_t b = 0; b < blocks; ++b) {
     std::memcpy(shifted.data() + 1, fixture.blocks.data() + b * info.block_bytes, info.block_bytes);
     dequantize(info.type, shifted.data() + 1, got.size(), got.data());
-    ASSERT_EQ(std::memcmp(got.data(), &fixture.values[b * info.block_elements], got.size() * sizeof(float)),
-              0)
-        << "block " << b;
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_EQ(bits_of(got[i]), bits_of(fixture.values[b * info.block_elements + i])) << "block " << b;
   }
 }
 

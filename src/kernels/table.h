@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/ids.h"
@@ -13,12 +14,14 @@ namespace kvasir {
 
 // Instruction sets, worst first. Each is a complete KernelTable whose results equal the scalar one's to the
 // bit.
-enum class Isa : uint8_t { kScalar, kAvx2, kAvx512Vnni };
+enum class Isa : uint8_t { kScalar, kNeonDotprod, kAvx2, kAvxVnni, kAvx512Vnni, kAmxInt8 };
 
-std::string_view isa_name(Isa isa);            // "scalar", "avx2", "avx512-vnni"
+std::span<const Isa> all_isas();               // those of other processor families too
+std::string_view isa_name(Isa isa);            // "scalar", "neon-dotprod", "avx2", ...
+std::string isa_names();                       // all of them, separated by commas
 Result<Isa> parse_isa(std::string_view name);  // error lists the names
 bool isa_supported(Isa isa);                   // by this processor and operating system
-Isa best_isa();
+Isa best_isa();  // of those that are chosen unasked: not kAmxInt8, which has never run
 
 // What the linear kernel does with its results.
 enum class LinearOutput : uint8_t {
@@ -130,7 +133,7 @@ struct KernelTable {
 // isa_supported first.
 const KernelTable& kernel_table(Isa isa);
 
-// Which kernel a format's linear layers use under an ISA, for `kvasir inspect`: "avx512-vnni" or "scalar".
+// Which kernel a format's linear layers use under an ISA, for `kvasir inspect`.
 std::string_view linear_kernel_name(Isa isa, DType type);
 
 // --- packing (kernels/pack.cc) ---

@@ -27,4 +27,19 @@ void quantize_rows(const float* x, size_t ldx, uint32_t rows, uint32_t k, const 
 void linear(const LinearArgs& args);
 }  // namespace avx512
 
+// Beyond their linear layers these equal avx2 and avx512.
+namespace avxvnni {
+void linear(const LinearArgs& args);
+}  // namespace avxvnni
+
+namespace amx {
+void linear(const LinearArgs& args);
+}  // namespace amx
+
+namespace neon {
+void quantize_rows(const float* x, size_t ldx, uint32_t rows, uint32_t k, const QuantRows& out,
+                   uint32_t first_row);
+void linear(const LinearArgs& args);
+}  // namespace neon
+
 }  // namespace kvasir

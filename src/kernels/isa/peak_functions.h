@@ -28,3 +28,16 @@ void int8_rounds(uint64_t rounds);
 void f32_rounds(uint64_t rounds);
 void read(const std::byte* data, size_t bytes, uint32_t streams);
 }  // namespace kvasir::avx512
+
+namespace kvasir::avxvnni {  // the rest is AVX2's
+inline constexpr uint32_t kInt8MacsPerRound = 12 * 32;
+void int8_rounds(uint64_t rounds);
+}  // namespace kvasir::avxvnni
+
+namespace kvasir::neon {
+inline constexpr uint32_t kInt8MacsPerRound = 16 * 16;
+inline constexpr uint32_t kF32MacsPerRound = 16 * 4;
+void int8_rounds(uint64_t rounds);
+void f32_rounds(uint64_t rounds);
+void read(const std::byte* data, size_t bytes, uint32_t streams);
+}  // namespace kvasir::neon

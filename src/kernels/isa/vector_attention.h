@@ -5,14 +5,15 @@
 #include "base/check.h"
 #include "kernels/generic/kv_address.h"
 #include "kernels/generic/math.h"
+#include "kernels/inline.h"
 #include "kernels/isa/attention_state.h"
-#include "kernels/isa/vector_reduce.h"
 #include "kernels/table.h"
 
 // Attention over V, sixteen floats of an instruction set (isa/<isa>/lanes.h). Equal to generic/attention.cc
 // to the bit: lanes run along positions in the scores and along head dimensions in the weighted sum, so no
 // reduction of a row depends on how rows are grouped. What grouping buys: K and V are read and widened once
-// for up to kTileRows rows. Included only by isa/<isa>/attention.cc.
+// for up to kTileRows rows. V's namespace holds its reductions tree_sum, reduce_max and first_lane. Included
+// only by isa/<isa>/attention.cc.
 namespace kvasir::vec {
 
 // scores[r][16 n + i] = q[r] . k[position 16 n + i] for N neighbouring K tiles. q is packed [head_dim][R];

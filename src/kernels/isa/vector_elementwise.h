@@ -6,12 +6,12 @@
 #include "kernels/generic/kv_address.h"
 #include "kernels/generic/log.h"
 #include "kernels/generic/math.h"
-#include "kernels/isa/vector_reduce.h"
+#include "kernels/inline.h"
 #include "kernels/table.h"
 
 // The element-wise kernels over V, sixteen floats of an instruction set (isa/<isa>/lanes.h). Lane i of step s
-// handles element 16 s + i, so partial sums are those of generic/reduce.h. Included only by
-// isa/<isa>/elementwise.cc.
+// handles element 16 s + i, so partial sums are those of generic/reduce.h, and tree_sum of V's namespace is
+// its tree. Included only by isa/<isa>/elementwise.cc.
 namespace kvasir::vec {
 
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/inline.h"
+#include "kernels/isa/x86_reduce.h"
 
 namespace kvasir::avx2 {
 
@@ -142,5 +143,9 @@ KVASIR_INLINE void interleave(F32x16 even, F32x16 odd, F32x16& a, F32x16& b) {
   a = interleave_half(even.lo, odd.lo);
   b = interleave_half(even.hi, odd.hi);
 }
+
+using x86::first_lane;
+using x86::reduce_max;
+using x86::tree_sum;
 
 }  // namespace kvasir::avx2

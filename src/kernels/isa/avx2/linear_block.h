@@ -8,7 +8,7 @@
 #include "kernels/quant/format.h"
 
 // Packed blocks in AVX2 registers, half a panel (8 outputs) at a time. Everything here has internal linkage
-// and is inlined, so that no function built for this instruction set can stand in for one of another file.
+// and is inlined, so that no function built for one instruction set can stand in for one of another file.
 namespace kvasir::avx2 {
 namespace {
 
@@ -24,19 +24,6 @@ template <int N, class Fn>
   }
   (std::make_integer_sequence<int, N>{});
 }
-
-// VPMADDUBSW adds two products in 16 bits. Codes with a zero point of 128 would overflow it: they are taken
-// as signed bytes, and the product runs over |w| and q with w's sign. Sums are the same integers.
-template <class F>
-inline constexpr bool kSignedCodes = F::kZero == 128;
-
-// How many such sums fit 16 bits: 127 * 2 * (largest code) * depth <= 32767.
-template <class F>
-inline constexpr int kSumDepth = kSignedCodes<F>                    ? 1
-                                 : F::kCodebook == Codebook::kMxfp4 ? 4
-                                 : F::kBits <= 4                    ? 8
-                                 : F::kBits == 5                    ? 4
-                                                                    : 2;
 
 template <int From, int To>
 [[gnu::always_inline]] inline __m256i move_bits(__m256i v) {
@@ -56,8 +43,9 @@ template <int From, int Width, int To>
                           _mm256_set1_epi8(static_cast<char>(((1 << Width) - 1) << To)));
 }
 
-// Quad `I` of outputs 8 * Half .. of a block: unsigned codes, or signed ones where kSignedCodes.
-template <class F, int I, int Half>
+// Quad `I` of outputs 8 * Half .. of a block: unsigned codes, or signed ones less their zero point where
+// Signed.
+template <class F, int I, int Half, bool Signed>
 [[gnu::always_inline]] inline __m256i unpack_quad(const uint8_t* packed) {
   const uint8_t* p = packed + Half * 32;
   __m256i w;
@@ -77,8 +65,15 @@ template <class F, int I, int Half>
     w = _mm256_shuffle_epi8(
         _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), w);
   }
-  if constexpr (kSignedCodes<F>) w = _mm256_xor_si256(w, _mm256_set1_epi8(static_cast<char>(0x80)));
+  if constexpr (Signed) w = _mm256_xor_si256(w, _mm256_set1_epi8(static_cast<char>(0x80)));
   return w;
+}
+
+// Four consecutive activations in every lane.
+[[gnu::always_inline]] inline __m256i broadcast_quad(const int8_t* q) {
+  int32_t v;
+  __builtin_memcpy(&v, q, sizeof v);
+  return _mm256_set1_epi32(v);
 }
 
 [[gnu::always_inline]] inline __m256 load_halves(const uint8_t* p) {

@@ -5,7 +5,7 @@
 
 // Rows of activations against half a panel. Few rows read the packed block itself; many rows sweep over a
 // slice of K that was unpacked once into scratch, accumulators resting there between slices, which changes no
-// bit.
+// bit. `Dots` is the set of instructions for integer dots (dots.h).
 namespace kvasir::avx2 {
 namespace {
 
@@ -27,14 +27,14 @@ struct SweepScratch {
 static_assert(sizeof(SweepScratch) <= kLinearScratchBytes);
 
 // Where a tile gets a block's half from: straight from the packed bytes ...
-template <class F, int Half>
+template <class Dots, class F, int Half>
 struct PackedSource {
   Chunk<F> chunk;
   uint32_t block;
 
   template <int I>
   [[gnu::always_inline]] __m256i quad() const {
-    return unpack_quad<F, I, Half>(chunk.codes(block));
+    return unpack_quad<F, I, Half, Dots::template kSigned<F>>(chunk.codes(block));
   }
   [[gnu::always_inline]] HalfScales<F> scales() const { return load_scales<F, Half>(chunk, block); }
 };
@@ -59,45 +59,16 @@ struct UnpackedSource {
   }
 };
 
-[[gnu::always_inline]] inline __m256i broadcast_quad(const int8_t* q) {
-  int32_t v;
-  __builtin_memcpy(&v, q, sizeof v);
-  return _mm256_set1_epi32(v);
-}
-
 // -(zero point) * (sum of q); signed codes have no zero point.
-template <class F>
+template <class Dots, class F>
 [[gnu::always_inline]] inline __m256i dot_start(int32_t nsum) {
-  if constexpr (F::kZero == 0 || kSignedCodes<F>) return _mm256_setzero_si256();
+  if constexpr (F::kZero == 0 || Dots::template kSigned<F>) return _mm256_setzero_si256();
   return _mm256_set1_epi32(nsum * F::kZero);
-}
-
-// dots[r] += quads [First, First + Count) times row r, whose activations are `k` bytes after those of row r
-// - 1.
-template <class F, int First, int Count, int Rows, class Source>
-[[gnu::always_inline]] inline void tile_dots(const Source& source, const int8_t* q, size_t k,
-                                             __m256i (&dots)[Rows]) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  __m256i narrow[Rows];
-  unroll<Count>([&](auto i) __attribute__((always_inline)) {
-    constexpr int kI = First + decltype(i)::value;
-    constexpr bool kOpens = decltype(i)::value % kSumDepth<F> == 0;
-    constexpr bool kCloses = (decltype(i)::value + 1) % kSumDepth<F> == 0 || decltype(i)::value + 1 == Count;
-    const __m256i w = source.template quad<kI>();
-    unroll<Rows>([&](auto r) __attribute__((always_inline)) {
-      constexpr int kR = decltype(r)::value;
-      const __m256i a = broadcast_quad(q + kR * k + 4 * kI);
-      const __m256i pairs = kSignedCodes<F> ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
-                                            : _mm256_maddubs_epi16(w, a);
-      narrow[kR] = kOpens ? pairs : _mm256_add_epi16(narrow[kR], pairs);
-      if constexpr (kCloses) dots[kR] = _mm256_add_epi32(dots[kR], _mm256_madd_epi16(narrow[kR], ones));
-    });
-  });
 }
 
 // One block, as scalar::linear defines it. `group` is the activation group of the first row, `k_blocks` the
 // way to the next row's.
-template <class F, int Rows, class Source>
+template <class Dots, class F, int Rows, class Source>
 [[gnu::always_inline]] inline void tile_block(const Source& source, const QuantRows& x, size_t group,
                                               size_t k_blocks, __m256 (&acc)[Rows]) {
   constexpr int kCount = static_cast<int>(kQuads) / F::kGroups;
@@ -108,9 +79,9 @@ template <class F, int Rows, class Source>
     __m256i dots[Rows];
     unroll<Rows>([&](auto r) __attribute__((always_inline)) {
       const size_t at = group + decltype(r)::value * k_blocks;
-      dots[decltype(r)::value] = dot_start<F>(F::kGroups == 1 ? x.nsum[at] : x.nsum16[2 * at + kG]);
+      dots[decltype(r)::value] = dot_start<Dots, F>(F::kGroups == 1 ? x.nsum[at] : x.nsum16[2 * at + kG]);
     });
-    tile_dots<F, kG * kCount, kCount>(source, x.q + group * kGroup, k_blocks * kGroup, dots);
+    Dots::template add<F, kG * kCount, kCount>(source, x.q + group * kGroup, k_blocks * kGroup, dots);
     unroll<Rows>([&](auto r) __attribute__((always_inline)) {
       constexpr int kR = decltype(r)::value;
       const __m256 dot = _mm256_cvtepi32_ps(dots[kR]);
@@ -156,7 +127,7 @@ template <class F, int Rows, class Source>
 }
 
 // Rows [row, row + Rows) of panel `p`, from the packed bytes.
-template <class F, int Rows>
+template <class Dots, class F, int Rows>
 [[gnu::noinline]] void rows_of_panel(const LinearArgs& a, uint32_t p, uint32_t row) {
   const uint32_t k_blocks = a.w->k / kGroup;
   const uint8_t* panel = panel_of(*a.w, p);
@@ -169,8 +140,8 @@ template <class F, int Rows>
     const Chunk<F> chunk = chunk_at<F>(panel, k_blocks, first);
     for (uint32_t b = 0; b < chunk.blocks; ++b) {
       const size_t group = size_t{row} * k_blocks + first + b;
-      tile_block<F>(PackedSource<F, 0>{chunk, b}, x, group, k_blocks, acc[0]);
-      tile_block<F>(PackedSource<F, 1>{chunk, b}, x, group, k_blocks, acc[1]);
+      tile_block<Dots, F>(PackedSource<Dots, F, 0>{chunk, b}, x, group, k_blocks, acc[0]);
+      tile_block<Dots, F>(PackedSource<Dots, F, 1>{chunk, b}, x, group, k_blocks, acc[1]);
     }
   }
   unroll<2 * Rows>([&](auto i) __attribute__((always_inline)) {
@@ -179,12 +150,12 @@ template <class F, int Rows>
   });
 }
 
-template <class F, int Half>
+template <class Dots, class F, int Half>
 [[gnu::always_inline]] inline void unpack_half(const Chunk<F>& chunk, uint32_t b, UnpackedBlock& out) {
   unroll<8>([&](auto i) __attribute__((always_inline)) {
     constexpr int kI = decltype(i)::value;
     _mm256_store_si256(reinterpret_cast<__m256i*>(out.codes[Half][kI]),
-                       unpack_quad<F, kI, Half>(chunk.codes(b)));
+                       unpack_quad<F, kI, Half, Dots::template kSigned<F>>(chunk.codes(b)));
   });
   const HalfScales<F> s = load_scales<F, Half>(chunk, b);
   unroll<F::kGroups>([&](auto g) __attribute__((always_inline)) {
@@ -194,21 +165,21 @@ template <class F, int Half>
   });
 }
 
-template <class F>
+template <class Dots, class F>
 [[gnu::noinline]] void unpack_slice(const PackedMatrix& w, uint32_t p, uint32_t first, uint32_t count,
                                     UnpackedBlock* out) {
   for (uint32_t done = 0; done < count; done += kBlocksPerChunk) {
     const Chunk<F> chunk = chunk_at<F>(panel_of(w, p), w.k / kGroup, first + done);
     for (uint32_t b = 0; b < chunk.blocks; ++b) {
-      unpack_half<F, 0>(chunk, b, out[done + b]);
-      unpack_half<F, 1>(chunk, b, out[done + b]);
+      unpack_half<Dots, F, 0>(chunk, b, out[done + b]);
+      unpack_half<Dots, F, 1>(chunk, b, out[done + b]);
     }
   }
 }
 
 // Rows [row, row + Rows) over `count` unpacked blocks from block `first`; `fresh`: the accumulators start at
 // zero.
-template <class F, int Half, int Rows>
+template <class Dots, class F, int Half, int Rows>
 [[gnu::noinline]] void tile(const UnpackedBlock* w, const QuantRows& x, uint32_t row, uint32_t first,
                             uint32_t count, bool fresh, float* sums) {
   const size_t k_blocks = x.k / kGroup;
@@ -219,44 +190,44 @@ template <class F, int Half, int Rows>
   });
   const size_t group = row * k_blocks + first;
   for (uint32_t b = 0; b < count; ++b)
-    tile_block<F>(UnpackedSource<F, Half>{w + b}, x, group + b, k_blocks, acc);
+    tile_block<Dots, F>(UnpackedSource<F, Half>{w + b}, x, group + b, k_blocks, acc);
   unroll<Rows>([&](auto r) __attribute__((always_inline)) {
     constexpr int kR = decltype(r)::value;
     _mm256_store_ps(sums + kR * kPanelCols + Half * kHalfCols, acc[kR]);
   });
 }
 
-template <class F, int Rows>
+template <class Dots, class F, int Rows>
 [[gnu::always_inline]] inline void tile_pair(const UnpackedBlock* w, const QuantRows& x, uint32_t row,
                                              uint32_t first, uint32_t count, bool fresh, float* sums) {
-  tile<F, 0, Rows>(w, x, row, first, count, fresh, sums);
-  tile<F, 1, Rows>(w, x, row, first, count, fresh, sums);
+  tile<Dots, F, 0, Rows>(w, x, row, first, count, fresh, sums);
+  tile<Dots, F, 1, Rows>(w, x, row, first, count, fresh, sums);
 }
 
 // Rows [row_begin, row_end) of panel `p`.
-template <class F>
+template <class Dots, class F>
 void sweep(const LinearArgs& a, uint32_t p, uint32_t row_begin, uint32_t row_end) {
   auto& scratch = *reinterpret_cast<SweepScratch*>(a.scratch);
   const uint32_t k_blocks = a.w->k / kGroup;
   const uint32_t rows = row_end - row_begin;
   for (uint32_t first = 0; first < k_blocks; first += kSliceBlocks) {
     const uint32_t count = k_blocks - first < kSliceBlocks ? k_blocks - first : kSliceBlocks;
-    unpack_slice<F>(*a.w, p, first, count, scratch.blocks);
+    unpack_slice<Dots, F>(*a.w, p, first, count, scratch.blocks);
     for (uint32_t r = 0; r < rows; r += kTileRows) {
       const uint32_t row = row_begin + r;
       float* sums = scratch.acc + size_t{r} * kPanelCols;
       switch (rows - r) {
         case 1:
-          tile_pair<F, 1>(scratch.blocks, *a.x, row, first, count, first == 0, sums);
+          tile_pair<Dots, F, 1>(scratch.blocks, *a.x, row, first, count, first == 0, sums);
           break;
         case 2:
-          tile_pair<F, 2>(scratch.blocks, *a.x, row, first, count, first == 0, sums);
+          tile_pair<Dots, F, 2>(scratch.blocks, *a.x, row, first, count, first == 0, sums);
           break;
         case 3:
-          tile_pair<F, 3>(scratch.blocks, *a.x, row, first, count, first == 0, sums);
+          tile_pair<Dots, F, 3>(scratch.blocks, *a.x, row, first, count, first == 0, sums);
           break;
         default:
-          tile_pair<F, 4>(scratch.blocks, *a.x, row, first, count, first == 0, sums);
+          tile_pair<Dots, F, 4>(scratch.blocks, *a.x, row, first, count, first == 0, sums);
           break;
       }
     }

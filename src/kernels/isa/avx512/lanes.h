@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/inline.h"
+#include "kernels/isa/x86_reduce.h"
 
 namespace kvasir::avx512 {
 
@@ -108,5 +109,9 @@ KVASIR_INLINE void interleave(F32x16 even, F32x16 odd, F32x16& a, F32x16& b) {
   a = {_mm512_permutex2var_ps(even.v, i, odd.v)};
   b = {_mm512_permutex2var_ps(even.v, _mm512_add_epi32(i, _mm512_set1_epi32(8)), odd.v)};
 }
+
+using x86::first_lane;
+using x86::reduce_max;
+using x86::tree_sum;
 
 }  // namespace kvasir::avx512

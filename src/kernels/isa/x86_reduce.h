@@ -4,9 +4,9 @@
 
 #include "kernels/inline.h"
 
-// Reductions over sixteen lanes. Included only by translation units that are compiled for AVX2 or better;
-// templates over V, so that each instruction set has its own.
-namespace kvasir::vec {
+// Reductions over sixteen lanes for the instruction sets of x86: each one's lanes.h takes them into its own
+// namespace. Templates over V, so that each instruction set has its own copy.
+namespace kvasir::x86 {
 
 // The fixed tree of generic/reduce.h: (i, i + 8), then (i, i + 4), (i, i + 2), (0, 1).
 template <class V>
@@ -31,4 +31,4 @@ KVASIR_INLINE float first_lane(V a) {
   return _mm256_cvtss_f32(low_half(a));
 }
 
-}  // namespace kvasir::vec
+}  // namespace kvasir::x86

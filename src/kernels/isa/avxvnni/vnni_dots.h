@@ -1,0 +1,41 @@
+#pragma once
+
+#include "kernels/isa/avx2/linear_block.h"
+
+// Integer dots with VPDPBUSD on 256 bits.
+namespace kvasir::avxvnni {
+namespace {
+
+// The instruction has two encodings: VEX (AVX-VNNI), which is what this instruction set stands for, and EVEX
+// (AVX512-VNNI with AVX512-VL), which the tests build the same kernels with. Both do the same, exactly,
+// without saturation (Intel SDM vol. 2C, VPDPBUSD).
+[[gnu::always_inline]] inline __m256i dot_quads(__m256i sum, __m256i codes, __m256i activations) {
+#if defined(__AVXVNNI__)
+  return _mm256_dpbusd_avx_epi32(sum, codes, activations);
+#else
+  return _mm256_dpbusd_epi32(sum, codes, activations);
+#endif
+}
+
+// See avx2/dots.h. Codes are unsigned, as they lie in memory.
+struct VnniDots {
+  template <class F>
+  static constexpr bool kSigned = false;
+
+  template <class F, int First, int Count, int Rows, class Source>
+  [[gnu::always_inline]] static void add(const Source& source, const int8_t* q, size_t k,
+                                         __m256i (&dots)[Rows]) {
+    using namespace avx2;
+    unroll<Count>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kI = First + decltype(i)::value;
+      const __m256i w = source.template quad<kI>();
+      unroll<Rows>([&](auto r) __attribute__((always_inline)) {
+        constexpr int kR = decltype(r)::value;
+        dots[kR] = dot_quads(dots[kR], w, broadcast_quad(q + kR * k + 4 * kI));
+      });
+    });
+  }
+};
+
+}  // namespace
+}  // namespace kvasir::avxvnni
