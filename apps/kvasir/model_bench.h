@@ -41,9 +41,9 @@ struct BenchResult {
   BenchShape shape;
   std::vector<double> tokens_per_second;  // one per repetition
   double median = 0;
-  double spread = 0;    // (max - min) / median
-  StepProfile profile;  // of the timed repetitions, when profiling
-  StepCost cost;        // of one repetition
+  double spread = 0;         // (max - min) / median
+  StepProfile profile = {};  // of the timed repetitions, when profiling
+  StepCost cost;             // of one repetition
   uint64_t steps = 0;
 };
 
