@@ -68,8 +68,8 @@ int fail_to_measure(const Status& status) {
 
 // kInvalidArgument for flags that leave nothing to do or contradict themselves.
 Status check_flags(const BenchFlags& f) {
-  if (f.model.empty())
-    return invalid_argument("bench what? Give the path of a GGUF file, or `machine` for the machine itself");
+  const Status model = require_model(f.model, "bench");
+  if (!model.ok()) return invalid_argument(model.message() + "; `kvasir bench machine` measures the machine");
   if (shapes(f).empty()) return invalid_argument("-p and -n are both 0: there is nothing to measure");
   if (f.block_size % 16 != 0) return invalid_argument("--block-size must be a multiple of 16");
   return {};
@@ -93,6 +93,7 @@ int run_tests(const BenchFlags& f, ModelBench& model, BenchSetting& setting, Mac
   if (const int code = print_or_fail(head_text(f, setting)); code != kExitOk) return code;
   const bool watched = isatty(STDERR_FILENO) != 0;
   std::vector<BenchRow> rows;
+  const CpuTimes begin = read_cpu_times();
   for (const BenchShape& shape : shapes(f)) {
     if (watched) tell("\r{} ...\x1b[K", shape.name());
     auto result = model.measure(shape, f.repetitions);
@@ -101,6 +102,7 @@ int run_tests(const BenchFlags& f, ModelBench& model, BenchSetting& setting, Mac
     rows.push_back(bench_row(*result, machine, setting.threads));
     if (const int code = print_or_fail(row_text(f, rows.back())); code != kExitOk) return code;
   }
+  setting.meanwhile = shares_between(begin, read_cpu_times());
   if (prober != nullptr) setting.after = prober->look();
   if (f.output == "md") return print_or_fail(md_foot(setting) + (f.profile ? md_profile(rows) : ""));
   return f.output == "json" ? print_or_fail(rows_json(setting, rows)) : kExitOk;

@@ -49,7 +49,7 @@ using MachineFile = TemporaryFolder;
 TEST_F(BenchFlags, WithoutAModelItSaysWhatToGive) {
   BenchVerb bench;
   EXPECT_EQ(bench.run("bench"), kExitUsage);
-  EXPECT_THAT(bench.errors, HasSubstr("`machine`"));
+  EXPECT_THAT(bench.errors, HasSubstr("`kvasir bench machine`"));
 }
 
 TEST_F(BenchFlags, WrongValuesAreRefused) {
@@ -121,6 +121,10 @@ TEST(MachineMarkdown, SaysWhetherThreadsShareACore) {
   EXPECT_THAT(machine_md(m), HasSubstr("they share cores, or others use them"));
   m.int8_macs.all_threads = 1.98e11;
   EXPECT_THAT(machine_md(m), HasSubstr("cores of their own"));
+  EXPECT_THAT(machine_md(m), testing::Not(HasSubstr("measure again")));
+  m.others = 0.3;
+  EXPECT_THAT(machine_md(m),
+              HasSubstr("others used 30.0 % of the CPUs, and 0.0 % were stolen: measure again"));
 }
 
 }  // namespace

@@ -81,9 +81,11 @@ int measure(const MachineFlags& f) {
 std::string machine_md(const HardwareProfile& m) {
   std::string out = fmt::format("{}, {}\n", m.cpu.empty() ? "unnamed processor" : m.cpu, isa_name(m.isa));
   out += cores_line(m);
-  out += fmt::format(
-      "clock {:.2f} GHz; a barrier of all threads takes {:.0f} ns; {:.1f} % of the time was stolen\n\n",
-      m.clock_hz / kGiga, m.barrier_seconds * 1e9, 100 * m.steal);
+  out += fmt::format("clock {:.2f} GHz; a barrier of all threads takes {:.0f} ns\n", m.clock_hz / kGiga,
+                     m.barrier_seconds * 1e9);
+  out +=
+      fmt::format("meanwhile others used {:.1f} % of the CPUs, and {:.1f} % were stolen{}\n\n",
+                  100 * m.others, 100 * m.steal, m.disturbed() ? ": measure again when they are idle" : "");
   out += fmt::format("| {:<20} | {:>10} | {:>11} | {:<7} |\n", "peak", "one thread", "all threads", "");
   out += fmt::format("|{:-<22}|{:->11}:|{:->12}:|{:-<9}|\n", "", "", "", "");
   out += rate_row("int8 multiply-adds", m.int8_macs, kGiga, "GMAC/s");

@@ -69,9 +69,10 @@ std::string md_foot(const BenchSetting& setting) {
     out += fmt::format(
         "before and after: clock {:.2f}, {:.2f} GHz; int8 {:.0f}, {:.0f} GMAC/s; reads of {} MiB {:.1f}, "
         "{:.1f} "
-        "GB/s\n",
+        "GB/s\nmeanwhile: others used {:.1f} % of the CPUs, and {:.1f} % were stolen\n",
         b.clock_hz / kGiga, a.clock_hz / kGiga, b.int8_macs / kGiga, a.int8_macs / kGiga, b.read_bytes >> 20,
-        b.read_rate / kGiga, a.read_rate / kGiga);
+        b.read_rate / kGiga, a.read_rate / kGiga, 100 * setting.meanwhile.others,
+        100 * setting.meanwhile.stolen);
   }
   return out;
 }
@@ -122,7 +123,10 @@ std::string rows_json(const BenchSetting& setting, const std::vector<BenchRow>& 
     }
     if (setting.machine) out.field("machine_source", setting.machine_source);
     if (setting.before) probe_field(out, "machine_before", *setting.before);
-    if (setting.after) probe_field(out, "machine_after", *setting.after);
+    if (setting.after) {
+      probe_field(out, "machine_after", *setting.after);
+      out.field("others", setting.meanwhile.others).field("steal", setting.meanwhile.stolen);
+    }
     out.end_object();
   }
   out.end_array();

@@ -8,6 +8,7 @@
 #include "kernels/table.h"
 #include "perf/hardware_profile.h"
 #include "perf/machine_bench.h"
+#include "perf/machine_info.h"
 
 namespace kvasir {
 
@@ -42,6 +43,7 @@ struct BenchSetting {
   std::optional<HardwareProfile> machine = std::nullopt;
   std::string machine_source = "";  // "from FILE", "measured just now"
   std::optional<MachineProbe> before = std::nullopt, after = std::nullopt;
+  CpuShares meanwhile = {};  // between the two
 };
 
 std::string md_head(const BenchSetting& setting);

@@ -42,6 +42,7 @@ BenchSetting setting() {
   s.before = MachineProbe{.clock_hz = 3.1e9, .int8_macs = 4e11, .read_rate = 3.5e10, .read_bytes = 256 << 20};
   s.after =
       MachineProbe{.clock_hz = 2.9e9, .int8_macs = 3.8e11, .read_rate = 3.4e10, .read_bytes = 256 << 20};
+  s.meanwhile = {.others = 0.5, .stolen = 0.25};
   return s;
 }
 
@@ -74,6 +75,7 @@ TEST(BenchReport, Markdown) {
   EXPECT_THAT(foot, HasSubstr("Some CPU, 2 threads: clock 3.00 GHz, int8 400 GMAC/s, f32 400 GFLOP/s"));
   EXPECT_THAT(foot,
               HasSubstr("clock 3.10, 2.90 GHz; int8 400, 380 GMAC/s; reads of 256 MiB 35.0, 34.0 GB/s"));
+  EXPECT_THAT(foot, HasSubstr("others used 50.0 % of the CPUs, and 25.0 % were stolen"));
   EXPECT_EQ(md_foot({}), "");
 }
 
@@ -101,6 +103,7 @@ TEST(BenchReport, JsonIsOneObjectPerTest) {
   EXPECT_EQ(row.at("read_part").to_number<double>(), 0.5);
   EXPECT_EQ(row.at("bound"), "memory");
   EXPECT_EQ(row.at("machine_after").as_object().at("clock_hz").to_number<double>(), 2.9e9);
+  EXPECT_EQ(row.at("others").to_number<double>(), 0.5);
 }
 
 TEST(BenchReport, JsonWithoutAMachineLeavesItOut) {

@@ -21,7 +21,8 @@ std::string mismatch(const HardwareProfile& p, const ThreadPool& pool, Isa isa) 
 }
 
 MachineReference from_file(HardwareProfile profile, const std::string& path) {
-  const std::string source = fmt::format("{} of {}", path, profile.measured_at);
+  const std::string source = fmt::format("{} of {}{}", path, profile.measured_at,
+                                         profile.disturbed() ? ", while others used the CPUs too" : "");
   return {std::move(profile), source};
 }
 

@@ -139,8 +139,8 @@ TEST(Verbs, AFullDeviceIsAFailure) {
   const std::vector<std::vector<std::string>> commands = {
       {"inspect", file.path()},
       {"inspect", file.path(), "--json"},
-      {"bench", file.path(), "-t", "1", "-p", "8", "-n", "0", "-r", "1"},
-      {"bench", file.path(), "-t", "1", "-p", "8", "-n", "0", "-r", "1", "-o", "json"}};
+      {"bench", file.path(), "-t", "1", "-p", "8", "-n", "0", "-r", "1", "--no-machine"},
+      {"bench", file.path(), "-t", "1", "-p", "8", "-n", "0", "-r", "1", "--no-machine", "-o", "json"}};
   for (const auto& command : commands) {
     Outcome full, sink;
     {

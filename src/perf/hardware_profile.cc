@@ -143,6 +143,7 @@ std::string HardwareProfile::to_json() const {
   line("int8_macs_per_second", rate_json(int8_macs));
   line("f32_macs_per_second", rate_json(f32_macs));
   line("barrier_seconds", fmt::format("{}", barrier_seconds));
+  line("others", fmt::format("{}", others));
   line("steal", fmt::format("{}", steal));
   out += "  \"read_bytes_per_second\": [";
   for (size_t i = 0; i < reads.size(); ++i)
@@ -172,6 +173,7 @@ Result<HardwareProfile> HardwareProfile::from_json(std::string_view text) {
   p.int8_macs = in.rates("int8_macs_per_second");
   p.f32_macs = in.rates("f32_macs_per_second");
   p.barrier_seconds = in.number("barrier_seconds", 0, 10);
+  p.others = in.number("others", 0, 1);
   p.steal = in.number("steal", 0, 1);
   const json::array* reads = in.array("read_bytes_per_second");
   KVASIR_RETURN_IF_ERROR(in.status());

@@ -36,7 +36,8 @@ struct HardwareProfile {
   Rate f32_macs;                // f32 multiply-adds: two floating-point operations each
   std::vector<ReadRate> reads;  // ascending bytes, at least one
   double barrier_seconds = 0;   // of all threads meeting once
-  double steal = 0;             // part of the CPU time that the hypervisor gave to others meanwhile, 0..1
+  double others = 0;            // part of the CPU time that other processes used meanwhile, 0..1
+  double steal = 0;             // and that the hypervisor gave to other machines
 
   // Read rate of a working set of this size by so many threads: between measured sizes linear in the
   // logarithm of the size, outside them that of the nearest.
@@ -49,6 +50,10 @@ struct HardwareProfile {
   double scaling() const { return int8_macs.all_threads / int8_macs.one_thread; }
   // Whether threads get clearly less than a core each, be it that they share one or that others use it.
   bool shares_cores() const { return threads > 1 && scaling() < 0.7 * threads; }
+
+  // Whether it was measured while others used so much of the CPUs that the rates of all threads are too low.
+  bool disturbed() const { return others > kUndisturbed; }
+  static constexpr double kUndisturbed = 0.1;
 
   // One key per line. from_json(to_json(p)) is p.
   std::string to_json() const;

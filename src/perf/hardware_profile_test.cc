@@ -20,6 +20,7 @@ HardwareProfile sample() {
   p.f32_macs = {8.8e10, 1.0 / 3 * 1e11};
   p.reads = {{1 << 15, {2e11, 4e11}}, {1 << 20, {1e11, 2e11}}, {1 << 24, {3e10, 6e10}}};
   p.barrier_seconds = 1.5e-7;
+  p.others = 0.25;
   p.steal = 0.0125;
   return p;
 }
@@ -53,7 +54,9 @@ TEST(HardwareProfile, ReadsBackWhatItWrote) {
   EXPECT_EQ(read->f32_macs.all_threads, p.f32_macs.all_threads);
   EXPECT_EQ(read->int8_macs.one_thread, p.int8_macs.one_thread);
   EXPECT_EQ(read->barrier_seconds, p.barrier_seconds);
+  EXPECT_EQ(read->others, p.others);
   EXPECT_EQ(read->steal, p.steal);
+  EXPECT_TRUE(read->disturbed());
   ASSERT_EQ(read->reads.size(), p.reads.size());
   for (size_t i = 0; i < p.reads.size(); ++i) {
     EXPECT_EQ(read->reads[i].bytes, p.reads[i].bytes);

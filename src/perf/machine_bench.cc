@@ -187,7 +187,7 @@ Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOpti
   };
   const PeakTable& peaks = peak_table(options.isa);
   const Patience& patience = options.quick ? kQuick : kFull;
-  const CpuTicks before = read_cpu_ticks();
+  const CpuTimes before = read_cpu_times();
   HardwareProfile p;
   p.cpu = cpu_name();
   p.isa = options.isa;
@@ -212,7 +212,9 @@ Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOpti
     say("reading " + size_name(bytes));
     p.reads.push_back({bytes, rates(pool, patience, read_work(peaks, memory.buffer.data(), bytes))});
   }
-  p.steal = steal_between(before, read_cpu_ticks());
+  const CpuShares shares = shares_between(before, read_cpu_times());
+  p.others = shares.others;
+  p.steal = shares.stolen;
   return p;
 }
 

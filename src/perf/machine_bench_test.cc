@@ -1,6 +1,7 @@
 #include "perf/machine_bench.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -44,15 +45,26 @@ TEST_F(MachineInfo, SiblingsAreOneCore) {
 
 TEST_F(MachineInfo, NameAndTicksAsLinuxWritesThem) {
   EXPECT_EQ(cpu_name(root_), "");
-  EXPECT_EQ(read_cpu_ticks(root_).total, 0u);
+  EXPECT_EQ(read_cpu_times(root_).total, 0);
   write(root_ / "proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU\nmodel name\t: Other\n");
   write(root_ / "proc/stat", "cpu  10 20 30 40 5 6 7 8 100 200\ncpu0 1 1 1 1 1 1 1 1 1 1\n");
   EXPECT_EQ(cpu_name(root_), "Some CPU");
-  const CpuTicks ticks = read_cpu_ticks(root_);
-  EXPECT_EQ(ticks.total, 126u);
-  EXPECT_EQ(ticks.stolen, 8u);
-  EXPECT_DOUBLE_EQ(steal_between({100, 4}, {140, 14}), 0.25);
-  EXPECT_DOUBLE_EQ(steal_between({100, 4}, {100, 4}), 0);
+  const double hertz = static_cast<double>(sysconf(_SC_CLK_TCK));
+  const CpuTimes times = read_cpu_times(root_);
+  EXPECT_DOUBLE_EQ(times.total * hertz, 126);
+  EXPECT_DOUBLE_EQ(times.busy * hertz, 10 + 20 + 30 + 6 + 7);
+  EXPECT_DOUBLE_EQ(times.stolen * hertz, 8);
+  EXPECT_GT(times.own, 0);
+}
+
+TEST(CpuShares, OthersAreWhoIsBusyBesidesUs) {
+  const CpuTimes before{.total = 100, .busy = 40, .stolen = 4, .own = 10};
+  const CpuShares shares = shares_between(before, {.total = 140, .busy = 70, .stolen = 14, .own = 20});
+  EXPECT_DOUBLE_EQ(shares.others, 0.5);
+  EXPECT_DOUBLE_EQ(shares.stolen, 0.25);
+  EXPECT_DOUBLE_EQ(shares_between(before, before).others, 0);
+  // Ticks are coarser than the clock of a process.
+  EXPECT_DOUBLE_EQ(shares_between(before, {.total = 101, .busy = 41, .stolen = 4, .own = 12}).others, 0);
 }
 
 TEST(Peaks, EveryTableIsWholeAndRuns) {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <fstream>
 #include <optional>
@@ -56,28 +58,39 @@ uint32_t count_cores(const std::vector<uint32_t>& cpus, const std::string& root)
   return static_cast<uint32_t>(cores.size());
 }
 
-CpuTicks read_cpu_ticks(const std::string& root) {
+CpuTimes read_cpu_times(const std::string& root) {
   std::ifstream in(root + "/proc/stat");
   std::string line;
   std::getline(in, line);
   std::istringstream fields(line);
   std::string name;
   fields >> name;
-  CpuTicks ticks;
-  if (name != "cpu") return ticks;
+  CpuTimes times;
+  if (name != "cpu") return times;
   // user nice system idle iowait irq softirq steal; guest time, which follows, is in user already.
-  constexpr int kSteal = 7;
-  uint64_t value = 0;
-  for (int i = 0; i <= kSteal && fields >> value; ++i) {
-    ticks.total += value;
-    if (i == kSteal) ticks.stolen = value;
+  constexpr int kIdle = 3, kIoWait = 4, kSteal = 7;
+  const auto hertz = static_cast<double>(sysconf(_SC_CLK_TCK));
+  uint64_t ticks = 0;
+  for (int i = 0; i <= kSteal && fields >> ticks; ++i) {
+    const double seconds = static_cast<double>(ticks) / hertz;
+    times.total += seconds;
+    if (i == kSteal)
+      times.stolen = seconds;
+    else if (i != kIdle && i != kIoWait)
+      times.busy += seconds;
   }
-  return ticks;
+  timespec own{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+  times.own = static_cast<double>(own.tv_sec) + 1e-9 * static_cast<double>(own.tv_nsec);
+  return times;
 }
 
-double steal_between(const CpuTicks& before, const CpuTicks& after) {
-  if (after.total <= before.total || after.stolen <= before.stolen) return 0;
-  return static_cast<double>(after.stolen - before.stolen) / static_cast<double>(after.total - before.total);
+CpuShares shares_between(const CpuTimes& before, const CpuTimes& after) {
+  const double total = after.total - before.total;
+  if (!(total > 0)) return {};
+  const auto part = [&](double seconds) { return std::clamp(seconds / total, 0.0, 1.0); };
+  return {.others = part((after.busy - before.busy) - (after.own - before.own)),
+          .stolen = part(after.stolen - before.stolen)};
 }
 
 std::string utc_now() {

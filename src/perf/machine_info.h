@@ -19,14 +19,22 @@ std::vector<uint32_t> allowed_cpus();
 // what it likes here.
 uint32_t count_cores(const std::vector<uint32_t>& cpus, const std::string& root = "");
 
-// The first line of /proc/stat, in ticks: of all time, and of the time a hypervisor gave to others.
-struct CpuTicks {
-  uint64_t total = 0;
-  uint64_t stolen = 0;
+// Where the CPUs' time has gone, in seconds over all CPUs: the first line of /proc/stat, and this process's
+// own.
+struct CpuTimes {
+  double total = 0;
+  double busy = 0;    // of every process
+  double stolen = 0;  // that a hypervisor gave to others
+  double own = 0;
 };
-CpuTicks read_cpu_ticks(const std::string& root = "");
-// Part of the time between two readings that was stolen, 0..1.
-double steal_between(const CpuTicks& before, const CpuTicks& after);
+CpuTimes read_cpu_times(const std::string& root = "");
+
+// The same between two readings as parts of the whole, 0..1.
+struct CpuShares {
+  double others = 0;  // other processes here
+  double stolen = 0;
+};
+CpuShares shares_between(const CpuTimes& before, const CpuTimes& after);
 
 // "2026-11-29T21:30:00Z"
 std::string utc_now();
