@@ -8,16 +8,30 @@ namespace kvasir {
 
 inline constexpr uint32_t kKvTile = 16;  // tokens of a transposed K tile
 
-// First element of the K tile that holds token slot `slot` of a block: [head_dim][16].
-static inline uint16_t* k_tile(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+// First element of the K tile that holds token slot `slot` of a block: [head_dim][16]. Element: uint16_t for
+// f16, int8_t for int8.
+template <class Element>
+static inline Element* k_tile(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
   const size_t head = size_t{kv_head} * kv.block_size * kv.head_dim;
-  return kv.base + index_of(block) * kv.block_stride + head + size_t{slot / kKvTile} * kKvTile * kv.head_dim;
+  return reinterpret_cast<Element*>(kv.base + index_of(block) * kv.block_stride) + head +
+         size_t{slot / kKvTile} * kKvTile * kv.head_dim;
 }
 
 // The V row of token slot `slot` of a block: [head_dim]; the next slot's row follows it.
-static inline uint16_t* v_row(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+template <class Element>
+static inline Element* v_row(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
   const size_t head = size_t{kv_head} * kv.block_size * kv.head_dim;
-  return kv.base + index_of(block) * kv.block_stride + kv.v_offset + head + size_t{slot} * kv.head_dim;
+  return reinterpret_cast<Element*>(kv.base + index_of(block) * kv.block_stride + kv.v_offset) + head +
+         size_t{slot} * kv.head_dim;
+}
+
+// The scale of K of token slot `slot` of an int8 block, and of V; the next slot's follows it.
+static inline float* k_scale(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+  return reinterpret_cast<float*>(kv.base + index_of(block) * kv.block_stride + kv.scale_offset) +
+         size_t{kv_head} * kv.block_size + slot;
+}
+static inline float* v_scale(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+  return k_scale(kv, kv.kv_heads + kv_head, block, slot);
 }
 
 // The first position that the row at `position` sees; the last is its own.

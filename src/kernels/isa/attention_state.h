@@ -30,16 +30,20 @@ struct RowTile {
   uint32_t rows = 0;
 };
 
-// Where a chunk's sixteen-token tiles lie. Only tiles that hold a position of the walk's visible range are
-// set.
+// Where a chunk's sixteen-token tiles lie, of halves (uint16_t) or bytes (int8_t). Only tiles that hold a
+// position of the walk's visible range are set.
+template <class Element>
 struct ChunkView {
   uint32_t position = 0;  // its first
   uint32_t head_dim = 0;
-  const uint16_t* k[kChunkTiles] = {};
-  const uint16_t* v[kChunkTiles] = {};
+  const Element* k[kChunkTiles] = {};
+  const Element* v[kChunkTiles] = {};
+  // Of int8: the scales of a tile's sixteen tokens.
+  const float* k_scale[kChunkTiles] = {};
+  const float* v_scale[kChunkTiles] = {};
   // What to prefetch beside them: the next chunk's K tiles, and how far from this chunk's V rows the next
   // ones lie.
-  const uint16_t* k_ahead[kChunkTiles] = {};
+  const Element* k_ahead[kChunkTiles] = {};
   ptrdiff_t v_ahead[kChunkTiles] = {};
 };
 
@@ -113,22 +117,29 @@ static inline RowTile row_tile(const Walk& w, uint32_t count, uint32_t index) {
 }
 
 // The chunk at `position` of a walk whose rows see nothing before `first`.
-static inline ChunkView chunk_view(const AttentionArgs& a, const Walk& w, uint32_t position, uint32_t first) {
-  ChunkView c;
+template <class Element>
+static inline ChunkView<Element> chunk_view(const AttentionArgs& a, const Walk& w, uint32_t position,
+                                            uint32_t first) {
+  ChunkView<Element> c;
   c.position = position;
   c.head_dim = a.kv.head_dim;
   for (uint32_t i = 0; i < kChunkTiles; ++i) {
     const uint32_t tile = position + i * kKvTile;
     if (tile + kKvTile <= first || tile >= w.to) continue;
     const BlockId block = w.blocks[tile / a.kv.block_size * a.block_stride];
-    c.k[i] = k_tile(a.kv, a.kv_head, block, tile % a.kv.block_size);
-    c.v[i] = v_row(a.kv, a.kv_head, block, tile % a.kv.block_size);
+    const uint32_t slot = tile % a.kv.block_size;
+    c.k[i] = k_tile<Element>(a.kv, a.kv_head, block, slot);
+    c.v[i] = v_row<Element>(a.kv, a.kv_head, block, slot);
+    if (sizeof(Element) > 1) continue;
+    c.k_scale[i] = k_scale(a.kv, a.kv_head, block, slot);
+    c.v_scale[i] = v_scale(a.kv, a.kv_head, block, slot);
   }
   return c;
 }
 
 // Makes a chunk prefetch the next one.
-static inline void look_ahead(ChunkView& c, const ChunkView& next) {
+template <class Element>
+static inline void look_ahead(ChunkView<Element>& c, const ChunkView<Element>& next) {
   for (uint32_t i = 0; i < kChunkTiles; ++i) {
     c.k_ahead[i] = next.k[i] != nullptr ? next.k[i] : c.k[i];
     c.v_ahead[i] = c.v[i] != nullptr && next.v[i] != nullptr ? next.v[i] - c.v[i] : 0;

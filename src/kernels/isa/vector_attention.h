@@ -99,7 +99,7 @@ static inline void pack_queries(const AttentionArgs& a, const RowTile& tile, con
   }
 }
 
-template <class V>
+template <class V, class Element>
 void take_walk(const AttentionArgs& a, const Walk& w, AttentionState& s) {
   if (w.from >= w.to) return;
   const uint32_t tiles = (w.rows + kTileRows - 1) / kTileRows;
@@ -107,12 +107,12 @@ void take_walk(const AttentionArgs& a, const Walk& w, AttentionState& s) {
   const uint32_t first = s.first[w.row_begin];
   for (uint32_t position = w.from; position < w.to; position += kAttnChunk) {
     const uint32_t next = position + kAttnChunk;
-    ChunkView chunk = chunk_view(a, w, position, first);
-    look_ahead(chunk, chunk_view(a, w, next, first));
+    ChunkView<Element> chunk = chunk_view<Element>(a, w, position, first);
+    look_ahead(chunk, chunk_view<Element>(a, w, next, first));
     for (uint32_t i = 0; i < tiles; ++i) {
       const RowTile tile = row_tile(w, tiles, i);
       const bool seen = s.first[tile.begin] < next && s.end[tile.begin + tile.rows - 1] > position;
-      if (seen) attend_chunk<V>(a, chunk, tile, s);
+      if (seen) attend_chunk<V, Element>(a, chunk, tile, s);
     }
     if (next % kAttnSplit == 0 || (w.last && next >= w.to)) finish_split<V>(a, w, position, s);
   }
@@ -125,16 +125,13 @@ KVASIR_INLINE uint32_t larger(uint32_t a, uint32_t b) {
   return a < b ? b : a;
 }
 
-template <class V>
-void attention(const AttentionArgs& a) {
-  DCHECK(a.rows >= 1 && a.rows <= kAttnMaxRows && a.kv.block_size % kKvTile == 0);
-  DCHECK(a.kv.head_dim % kKvTile == 0 && a.kv.head_dim <= kAttnMaxHeadDim && a.shared % kAttnChunk == 0);
-  AttentionState s = carve_attention_state(a.scratch, a.kv.head_dim);
-  begin_call<V>(a, s);
+// All chunks of a call: those that its sequences share, then each one's own.
+template <class V, class Element>
+void take_walks(const AttentionArgs& a, AttentionState& s) {
   const uint32_t begin = a.split_begin * kAttnSplit;
   const uint32_t end = a.split_end > UINT32_MAX / kAttnSplit ? UINT32_MAX : a.split_end * kAttnSplit;
   const uint32_t shared = smaller(a.shared, end);
-  take_walk<V>(a, {a.sequences[0].blocks, 0, a.rows, begin, shared, false}, s);
+  take_walk<V, Element>(a, {a.sequences[0].blocks, 0, a.rows, begin, shared, false}, s);
   uint32_t row = 0;
   for (uint32_t i = 0; i < a.sequence_count; ++i) {
     const AttentionSequence& sequence = a.sequences[i];
@@ -142,9 +139,21 @@ void attention(const AttentionArgs& a) {
     const uint32_t own_end = s.end[row + sequence.rows - 1];
     const Walk own = {sequence.blocks, row, sequence.rows, larger(first, larger(shared, begin)),
                       smaller(own_end, end), true};
-    take_walk<V>(a, own, s);
+    take_walk<V, Element>(a, own, s);
     row += sequence.rows;
   }
+}
+
+template <class V>
+void attention(const AttentionArgs& a) {
+  DCHECK(a.rows >= 1 && a.rows <= kAttnMaxRows && a.kv.block_size % kKvTile == 0);
+  DCHECK(a.kv.head_dim % kKvTile == 0 && a.kv.head_dim <= kAttnMaxHeadDim && a.shared % kAttnChunk == 0);
+  AttentionState s = carve_attention_state(a.scratch, a.kv.head_dim);
+  begin_call<V>(a, s);
+  if (a.kv.type == KvType::kInt8)
+    take_walks<V, int8_t>(a, s);
+  else
+    take_walks<V, uint16_t>(a, s);
   if (a.partials != nullptr) return;
   for (uint32_t r = 0; r < a.rows; ++r) {
     write_result<V>(s.total_sum[r], s.total_weighted + size_t{r} * s.head_dim, s.head_dim, a.out[r]);
