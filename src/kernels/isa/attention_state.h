@@ -10,7 +10,7 @@
 // What a tiled attention call keeps in its scratch memory, and how it cuts rows and positions.
 namespace kvasir::vec {
 
-inline constexpr uint32_t kTileRows = 6;  // rows that share one pass over K and V
+inline constexpr uint32_t kMaxTileRows = 8;  // rows that share one pass over K and V, at most
 inline constexpr uint32_t kChunkTiles = kAttnChunk / kKvTile;
 
 // Part of a call that goes through one block table: some of its rows over positions [from, to). `from` is a
@@ -58,7 +58,7 @@ struct RowState {
 struct AttentionState {
   uint32_t head_dim = 0;
   float* q = nullptr;
-  float* scores = nullptr;          // [kTileRows][kAttnChunk]
+  float* scores = nullptr;          // [kMaxTileRows][kAttnChunk]
   float* max = nullptr;             // of the current split
   float* sums = nullptr;            // [16]
   float* weighted = nullptr;        // [head_dim]
@@ -83,7 +83,7 @@ struct AttentionState {
 };
 
 inline constexpr size_t kAttentionStateBytes =
-    sizeof(float) * (kAttnMaxRows * (3 * kAttnMaxHeadDim + 16 + 5) + kTileRows * kAttnChunk);
+    sizeof(float) * (kAttnMaxRows * (3 * kAttnMaxHeadDim + 16 + 5) + kMaxTileRows * kAttnChunk);
 static_assert(kAttentionStateBytes <= kAttnScratchBytes);
 
 // Lays the arrays out in the caller's scratch.
@@ -99,7 +99,7 @@ static inline AttentionState carve_attention_state(std::byte* scratch, uint32_t 
   s.q = take(size_t{kAttnMaxRows} * head_dim);
   s.weighted = take(size_t{kAttnMaxRows} * head_dim);
   s.total_weighted = take(size_t{kAttnMaxRows} * head_dim);
-  s.scores = take(size_t{kTileRows} * kAttnChunk);
+  s.scores = take(size_t{kMaxTileRows} * kAttnChunk);
   s.sums = take(size_t{kAttnMaxRows} * 16);
   s.max = take(kAttnMaxRows);
   s.total_max = take(kAttnMaxRows);

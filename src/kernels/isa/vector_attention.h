@@ -99,10 +99,16 @@ static inline void pack_queries(const AttentionArgs& a, const RowTile& tile, con
   }
 }
 
+// How many tiles rows are cut into. Tiles of 7 and 8 rows are for what six do not divide.
+template <class V>
+uint32_t tile_count(uint32_t rows) {
+  return (rows + V::kTileRows - 1) / V::kTileRows;
+}
+
 template <class V, class Element>
 void take_walk(const AttentionArgs& a, const Walk& w, AttentionState& s) {
   if (w.from >= w.to) return;
-  const uint32_t tiles = (w.rows + kTileRows - 1) / kTileRows;
+  const uint32_t tiles = tile_count<V>(w.rows);
   for (uint32_t i = 0; i < tiles; ++i) pack_queries(a, row_tile(w, tiles, i), s);
   const uint32_t first = s.first[w.row_begin];
   for (uint32_t position = w.from; position < w.to; position += kAttnChunk) {

@@ -12,7 +12,7 @@
 // One chunk of attention for a tile of rows, over V, sixteen floats of an instruction set
 // (isa/<isa>/lanes.h). Equal to generic/attention.cc to the bit: lanes run along positions in the scores and
 // along head dimensions in the weighted sum, so no reduction of a row depends on how rows are grouped. What
-// grouping buys: K and V are read and widened once for up to kTileRows rows. Included only by
+// grouping buys: K and V are read and widened once for up to V::kTileRows rows. Included only by
 // isa/vector_attention.h.
 namespace kvasir::vec {
 
@@ -97,9 +97,10 @@ void weigh_columns(const Element* const* v, const ptrdiff_t* ahead, const float*
 // Scores of R rows against the K tiles [first, last) of a chunk.
 template <class V, class Element, int R>
 void score_chunk(const ChunkView<Element>& c, const float* q, uint32_t first, uint32_t last, float* scores) {
+  constexpr uint32_t kTiles = V::template kTileVectors<R>;
   uint32_t i = first;
-  for (; i + V::kTileVectors <= last; i += V::kTileVectors) {
-    score_tiles<V, Element, R, V::kTileVectors>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
+  for (; i + kTiles <= last; i += kTiles) {
+    score_tiles<V, Element, R, kTiles>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
   }
   for (; i < last; ++i) score_tiles<V, Element, R, 1>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
 }
@@ -107,14 +108,15 @@ void score_chunk(const ChunkView<Element>& c, const float* q, uint32_t first, ui
 // Adds the positions [begin, end) of a chunk to the weighted sums of R rows.
 template <class V, class Element, int R>
 void weigh_chunk(const ChunkView<Element>& c, const float* p, uint32_t begin, uint32_t end, float* weighted) {
-  constexpr uint32_t kStep = 16 * V::kTileVectors;
+  constexpr int kVectors = V::template kTileVectors<R>;
+  constexpr uint32_t kStep = 16 * kVectors;
   if (begin >= end) return;
   uint32_t d = 0;
   const Element* v[kChunkTiles];
   for (; d < c.head_dim; d += d + kStep <= c.head_dim ? kStep : 16) {
     for (uint32_t i = begin / kKvTile; i <= (end - 1) / kKvTile; ++i) v[i] = c.v[i] + d;
     if (d + kStep <= c.head_dim) {
-      weigh_columns<V, Element, R, V::kTileVectors>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
+      weigh_columns<V, Element, R, kVectors>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
     } else {
       weigh_columns<V, Element, R, 1>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
     }
@@ -193,7 +195,7 @@ void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const Row
 
 template <class V, class Element>
 void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const RowTile& tile, AttentionState& state) {
-  static_assert(kTileRows == 6);
+  static_assert(V::kTileRows == 6 || V::kTileRows == 8);
   switch (tile.rows) {
     case 1:
       return attend_chunk<V, Element, 1>(a, c, tile, state);
@@ -205,8 +207,13 @@ void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const Row
       return attend_chunk<V, Element, 4>(a, c, tile, state);
     case 5:
       return attend_chunk<V, Element, 5>(a, c, tile, state);
-    default:
+    case 6:
       return attend_chunk<V, Element, 6>(a, c, tile, state);
+    default:
+      if constexpr (V::kTileRows == 8) {
+        return tile.rows == 7 ? attend_chunk<V, Element, 7>(a, c, tile, state)
+                              : attend_chunk<V, Element, 8>(a, c, tile, state);
+      }
   }
 }
 

@@ -34,8 +34,10 @@ struct Mask16 {
 // Sixteen floats in two registers.
 struct F32x16 {
   using Mask = Mask16;
-  // Vectors of a row that an attention micro-kernel keeps in registers: 6 rows x 1 (two registers) of 16
-  // registers.
+  // Attention's micro-kernels: at most so many rows share a pass over K and V, and so many vectors of each row
+  // (two registers each) are kept in registers: 6 rows x 1 of 16.
+  static constexpr int kTileRows = 6;
+  template <int Rows>
   static constexpr int kTileVectors = 1;
 
   __m256 lo, hi;

@@ -27,8 +27,11 @@ struct Mask16 {
 // Sixteen floats.
 struct F32x16 {
   using Mask = Mask16;
-  // Vectors of a row that an attention micro-kernel keeps in registers: 6 rows x 4 of 32 registers.
-  static constexpr int kTileVectors = 4;
+  // Attention's micro-kernels: at most so many rows share a pass over K and V, and so many vectors of each row
+  // are kept in registers: 6 rows x 4 of 32, or 8 x 2.
+  static constexpr int kTileRows = 8;
+  template <int Rows>
+  static constexpr int kTileVectors = Rows <= 6 ? 4 : 2;
 
   __m512 v;
 
