@@ -175,12 +175,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Expectation{"qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", 4.53e-3, 0.9800}),
     golden_name);
 
-INSTANTIATE_TEST_SUITE_P(
-    Real, Int8Goldens,
-    testing::Values(Expectation{"smollm2-135m-instruct-q4_1.gguf", 1.0, 0.0},
-                    Expectation{"gemma-3-270m-q4_k_m.gguf", 1.0, 0.0},
-                    Expectation{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 1.0, 0.0}),
-    golden_name);
+INSTANTIATE_TEST_SUITE_P(Real, Int8Goldens,
+                         testing::Values(Expectation{"smollm2-135m-instruct-q4_1.gguf", 1.0, 0.0},
+                                         Expectation{"gemma-3-270m-q4_k_m.gguf", 1.0, 0.0},
+                                         Expectation{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 1.0, 0.0}),
+                         golden_name);
 
 }  // namespace
 }  // namespace kvasir

@@ -156,15 +156,12 @@ TEST_P(EveryModel, LogitsDoNotDependOnWhoSharesThePrefix) {
 TEST(LongContext, LogitsDoNotDependOnThreadsOrSharing) {
   const char* file = "smollm2-135m-instruct-q4_1.gguf";
   if (!std::filesystem::exists(model_path(file))) GTEST_SKIP() << "models/" << file << " is absent";
-  for (const std::vector<uint32_t>& rows : {std::vector<uint32_t>{1, 2}, {40}}) {
-    std::vector<float> first;
-    for (const uint32_t threads : {1u, 2u, 5u}) {
-      LoadedModel m(file, best_isa(), threads, 64);
-      const std::vector<float> own = run_family(m, 2176, rows, false);
-      if (first.empty()) first = own;
-      EXPECT_TRUE(same_bits(first, own)) << threads << " threads";
-      EXPECT_TRUE(same_bits(first, run_family(m, 2176, rows, true))) << threads << " threads, shared";
-    }
+  const std::vector<uint32_t> rows = {1, 9};
+  std::vector<float> own;
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    LoadedModel m(file, best_isa(), threads, 64);
+    if (threads == 1) own = run_family(m, 2176, rows, false);
+    EXPECT_TRUE(same_bits(own, run_family(m, 2176, rows, threads != 2))) << threads << " threads";
   }
 }
 

@@ -237,9 +237,10 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, Causal
   if (config.max_model_len != 0 && complete.max_model_len < config.max_model_len)
     spdlog::warn("max_model_len is {} instead of {}: the KV pool holds no longer sequence",
                  complete.max_model_len, config.max_model_len);
-  spdlog::info("KV pool: {} MiB of {}, {} blocks of {} tokens, {} tokens in all; sequences of up to {} tokens",
-               blocks * layout.block_bytes() >> 20, kv_type_name(layout.type()), blocks, layout.block_size(),
-               blocks / layout.units() * layout.block_size(), complete.max_model_len);
+  spdlog::info(
+      "KV pool: {} MiB of {}, {} blocks of {} tokens, {} tokens in all; sequences of up to {} tokens",
+      blocks * layout.block_bytes() >> 20, kv_type_name(layout.type()), blocks, layout.block_size(),
+      blocks / layout.units() * layout.block_size(), complete.max_model_len);
   try {
     return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
         complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels));

@@ -121,8 +121,7 @@ TEST_P(RealModel, AnswersAreEqualInEveryCircumstance) {
     const auto llm = open(o);
     ASSERT_NE(llm, nullptr);
     alone = answers(*llm, false);
-    const KvLayout layout =
-        KvLayout::make(llm->model().config().kv_layers(), 16, GetParam().kv_type).value();
+    const KvLayout layout = KvLayout::make(llm->model().config().kv_layers(), 16, GetParam().kv_type).value();
     bytes_per_block = layout.block_bytes();
     units = layout.units();
   }
@@ -181,10 +180,10 @@ INSTANTIATE_TEST_SUITE_P(Models, RealModel,
                          testing::Values(Param{"smollm2-135m-instruct-q4_1.gguf", KvType::kF16},
                                          Param{"gemma-3-270m-q4_k_m.gguf", KvType::kF16},
                                          Param{"smollm2-135m-instruct-q4_1.gguf", KvType::kInt8}),
-                         [](const auto& info) {
-                           const std::string file = info.param.file;
+                         [](const auto& param) {
+                           const std::string file = param.param.file;
                            return (file.substr(0, 5) == "smoll" ? "SmolLM2_" : "Gemma3_") +
-                                  std::string(kv_type_name(info.param.kv_type));
+                                  std::string(kv_type_name(param.param.kv_type));
                          });
 
 TEST(LlmOpen, SaysWhatIsMissing) {

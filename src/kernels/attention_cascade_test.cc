@@ -11,8 +11,7 @@ namespace {
 
 class AttentionCascade : public testing::TestWithParam<AttentionParam> {};
 
-INSTANTIATE_TEST_SUITE_P(Isas, AttentionCascade, testing::ValuesIn(attention_params()),
-                         attention_test_name);
+INSTANTIATE_TEST_SUITE_P(Isas, AttentionCascade, testing::ValuesIn(attention_params()), attention_test_name);
 
 // Sequences that begin with the same blocks: all of them in one pool, their tables begin with the blocks of
 // the first `shared` positions and go on with blocks of their own.
@@ -47,10 +46,10 @@ struct Case {
   uint32_t group = 3;
   uint32_t head_dim = 64;
   uint32_t units = 1;
-  uint32_t prefix = 64;                // tokens in common, a multiple of the block size
-  std::vector<uint32_t> own;           // tokens of each sequence after it
-  std::vector<uint32_t> rows;          // of those, the last ones that are asked for
-  std::vector<uint32_t> cuts;          // of splits; none: one call for all
+  uint32_t prefix = 64;        // tokens in common, a multiple of the block size
+  std::vector<uint32_t> own;   // tokens of each sequence after it
+  std::vector<uint32_t> rows;  // of those, the last ones that are asked for
+  std::vector<uint32_t> cuts;  // of splits; none: one call for all
   uint32_t window = 0;
 };
 
@@ -83,19 +82,22 @@ void expect_equal(const AttentionParam& p, const Case& c, const std::string& wha
   ASSERT_TRUE(same_bits(together.out, want)) << what;
 }
 
-// Every group size, head size and block size, decode and a few rows each, prefixes that end inside a split and
-// at its end.
+// Every group size, head size and block size, decode and a few rows each, prefixes that end inside a split
+// and at its end.
 TEST_P(AttentionCascade, EqualsOneCallPerSequence) {
   std::mt19937 random(5);
   const auto pick = [&](std::initializer_list<uint32_t> of) { return *(of.begin() + random() % of.size()); };
-  for (uint32_t i = 0; i < 72; ++i) {
-    Case c{.block_size = pick({16, 32, 64}), .group = 1 + i % 8, .head_dim = pick({64, 64, 128, 256, 80})};
+  for (uint32_t i = 0; i < 24; ++i) {
+    Case c;
+    c.block_size = pick({16, 32, 64});
+    c.group = 1 + i % 8;
+    c.head_dim = pick({64, 64, 128, 256, 80});
     c.units = pick({1, 3});
-    c.prefix = pick({64, 128, 192, 960, 1024, 1088, 2048}) + pick({0, 0, 1}) * c.block_size;
+    c.prefix = pick({64, 128, 192, 192, 960, 1024, 1088}) + pick({0, 0, 1}) * c.block_size;
     const uint32_t budget = kAttnMaxRows / c.group;
     for (uint32_t left = budget; left != 0 && c.own.size() < pick({2, 3, 5, 16});) {
       c.rows.push_back(std::min(left, pick({1, 1, 2, 5})));
-      c.own.push_back(c.rows.back() + random() % pick({1, 40, 200}));
+      c.own.push_back(c.rows.back() + random() % pick({1, 40, 100}));
       left -= c.rows.back();
     }
     expect_equal(GetParam(), c, "case " + std::to_string(i));
@@ -105,12 +107,15 @@ TEST_P(AttentionCascade, EqualsOneCallPerSequence) {
 TEST_P(AttentionCascade, SplitsMergeToTheBitsOfOneCall) {
   std::mt19937 random(6);
   const auto pick = [&](std::initializer_list<uint32_t> of) { return *(of.begin() + random() % of.size()); };
-  for (uint32_t i = 0; i < 24; ++i) {
-    Case c{.block_size = pick({16, 32, 64}), .group = 1 + i % 8, .head_dim = pick({64, 128})};
-    c.prefix = pick({1024, 1984, 2048, 3072});
+  for (uint32_t i = 0; i < 12; ++i) {
+    Case c;
+    c.block_size = pick({16, 32, 64});
+    c.group = 1 + i % 8;
+    c.head_dim = pick({64, 128});
+    c.prefix = pick({1024, 1984, 2048});
     c.window = pick({0, 0, 0, 700, 1500});
     c.rows = {pick({1, 4}), 1};
-    c.own = {c.rows[0] + pick({1, 100, 1200}), 1 + pick({0, 30, 2100})};
+    c.own = {c.rows[0] + pick({1, 100, 300}), 1 + pick({0, 30, 1100})};
     const uint32_t end = c.prefix + std::max(c.own[0], c.own[1]);
     const uint32_t least = c.prefix + std::min(c.own[0] - c.rows[0] + 1, c.own[1]);
     const uint32_t seen = c.window != 0 && least > c.window ? least - c.window : 0;

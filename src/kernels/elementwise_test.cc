@@ -240,9 +240,14 @@ TEST_P(Elementwise, StoreKvQuantisesToInt8PerTokenAndHead) {
       }
       std::vector<std::byte> memory(3 * stride, std::byte{0x5a});
       std::vector<std::byte> want = memory;
-      const KvPlanes kv{.base = memory.data(), .block_stride = stride, .block_size = kBlockSize,
-                        .kv_heads = kHeads, .head_dim = head_dim, .type = KvType::kInt8,
-                        .v_offset = plane, .scale_offset = 2 * plane};
+      const KvPlanes kv{.base = memory.data(),
+                        .block_stride = stride,
+                        .block_size = kBlockSize,
+                        .kv_heads = kHeads,
+                        .head_dim = head_dim,
+                        .type = KvType::kInt8,
+                        .v_offset = plane,
+                        .scale_offset = 2 * plane};
       const uint32_t slot = i * 4 + 1;
       table().store_kv(kv, 1, BlockId{2}, slot, k.data(), v.data());
       std::vector<int8_t> kq, vq;

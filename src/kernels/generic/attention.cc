@@ -6,6 +6,7 @@
 #include "kernels/generic/kv_address.h"
 #include "kernels/generic/math.h"
 #include "kernels/generic/reduce.h"
+#include "kernels/generic/rotate.h"
 #include "kernels/generic/scalar_float.h"
 #include "kernels/isa/float_functions.h"
 #include "kernels/quant_codec.h"
@@ -28,7 +29,7 @@ struct Partial {
 struct Row {
   const AttentionArgs& args;
   const BlockId* blocks;
-  HeadVector q;  // times the scale
+  HeadVector q;  // times the scale; for int8 rotated
   uint32_t first = 0;
   uint32_t last = 0;  // positions it sees, both included
 };
@@ -162,6 +163,7 @@ void attention(const AttentionArgs& args) {
       row.last = static_cast<uint32_t>(args.positions[r]);
       row.first = first_visible(row.last, args.window);
       for (uint32_t d = 0; d < head_dim; ++d) row.q[d] = args.q[r][d] * args.scale;
+      if (args.kv.type == KvType::kInt8) rotate_head(row.q.data(), head_dim, query_factor(head_dim));
       attend_row(row, r);
     }
   }

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "kernels/generic/kv_address.h"
+#include "kernels/generic/rotate.h"
 #include "kernels/isa/float_functions.h"
 #include "kernels/quant_codec.h"
 
@@ -31,12 +33,15 @@ int8_t quantize(float x, float inverse) {
 
 void store_int8(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
                 const float* v) {
-  const HeadScale ks = head_scale(k, kv.head_dim);
+  float rotated[kAttnMaxHeadDim];
+  std::copy_n(k, kv.head_dim, rotated);
+  rotate_head(rotated, kv.head_dim, 1.0f);
+  const HeadScale ks = head_scale(rotated, kv.head_dim);
   const HeadScale vs = head_scale(v, kv.head_dim);
   int8_t* k_out = k_tile<int8_t>(kv, kv_head, block, slot) + slot % kKvTile;
   int8_t* v_out = v_row<int8_t>(kv, kv_head, block, slot);
   for (uint32_t d = 0; d < kv.head_dim; ++d) {
-    k_out[size_t{d} * kKvTile] = quantize(k[d], ks.inverse);
+    k_out[size_t{d} * kKvTile] = quantize(rotated[d], ks.inverse);
     v_out[d] = quantize(v[d], vs.inverse);
   }
   *k_scale(kv, kv_head, block, slot) = ks.scale;

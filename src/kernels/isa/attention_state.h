@@ -10,7 +10,7 @@
 // What a tiled attention call keeps in its scratch memory, and how it cuts rows and positions.
 namespace kvasir::vec {
 
-inline constexpr uint32_t kMaxTileRows = 8;  // rows that share one pass over K and V, at most
+inline constexpr uint32_t kMaxTileRows = 7;  // rows that share one pass over K and V, at most
 inline constexpr uint32_t kChunkTiles = kAttnChunk / kKvTile;
 
 // Part of a call that goes through one block table: some of its rows over positions [from, to). `from` is a
@@ -116,15 +116,16 @@ static inline RowTile row_tile(const Walk& w, uint32_t count, uint32_t index) {
   return {w.row_begin + index * size + (index < larger ? index : larger), size + (index < larger ? 1 : 0)};
 }
 
-// The chunk at `position` of a walk whose rows see nothing before `first`.
+// Sets a view to the chunk at `position` of a walk whose rows see nothing before `first`.
 template <class Element>
-static inline ChunkView<Element> chunk_view(const AttentionArgs& a, const Walk& w, uint32_t position,
-                                            uint32_t first) {
-  ChunkView<Element> c;
+static inline void set_chunk_view(const AttentionArgs& a, const Walk& w, uint32_t position, uint32_t first,
+                                  ChunkView<Element>& c) {
   c.position = position;
   c.head_dim = a.kv.head_dim;
   for (uint32_t i = 0; i < kChunkTiles; ++i) {
     const uint32_t tile = position + i * kKvTile;
+    c.k[i] = nullptr;
+    c.v[i] = nullptr;
     if (tile + kKvTile <= first || tile >= w.to) continue;
     const BlockId block = w.blocks[tile / a.kv.block_size * a.block_stride];
     const uint32_t slot = tile % a.kv.block_size;
@@ -134,7 +135,6 @@ static inline ChunkView<Element> chunk_view(const AttentionArgs& a, const Walk& 
     c.k_scale[i] = k_scale(a.kv, a.kv_head, block, slot);
     c.v_scale[i] = v_scale(a.kv, a.kv_head, block, slot);
   }
-  return c;
 }
 
 // Makes a chunk prefetch the next one.

@@ -40,18 +40,21 @@ void score_tiles(const Element* const* k, const Element* const* ahead, const flo
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) acc[r][n] = V::broadcast(0.0f);
   }
-  for (size_t d = 0; d < head_dim; ++d) {
-    V keys[N];
+  constexpr size_t kStep = kVectorsPerLine<Element>;
+  for (size_t d = 0; d < head_dim; d += kStep) {
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      keys[n] = widen<V>(k[n] + d * kKvTile);
-      if (d % kVectorsPerLine<Element> == 0) prefetch(ahead[n] + d * kKvTile);
-    }
+    for (int n = 0; n < N; ++n) prefetch(ahead[n] + d * kKvTile);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const V query = V::broadcast(q[d * R + r]);
+    for (size_t i = d; i < d + kStep; ++i) {
+      V keys[N];
 #pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) acc[r][n] = fma(query, keys[n], acc[r][n]);
+      for (int n = 0; n < N; ++n) keys[n] = widen<V>(k[n] + i * kKvTile);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const V query = V::broadcast(q[i * R + r]);
+#pragma GCC unroll 8
+        for (int n = 0; n < N; ++n) acc[r][n] = fma(query, keys[n], acc[r][n]);
+      }
     }
   }
 #pragma GCC unroll 8
@@ -97,18 +100,19 @@ void weigh_columns(const Element* const* v, const ptrdiff_t* ahead, const float*
 // Scores of R rows against the K tiles [first, last) of a chunk.
 template <class V, class Element, int R>
 void score_chunk(const ChunkView<Element>& c, const float* q, uint32_t first, uint32_t last, float* scores) {
-  constexpr uint32_t kTiles = V::template kTileVectors<R>;
+  constexpr uint32_t kTiles = V::kTileVectors;
   uint32_t i = first;
   for (; i + kTiles <= last; i += kTiles) {
     score_tiles<V, Element, R, kTiles>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
   }
-  for (; i < last; ++i) score_tiles<V, Element, R, 1>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
+  for (; i < last; ++i)
+    score_tiles<V, Element, R, 1>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
 }
 
 // Adds the positions [begin, end) of a chunk to the weighted sums of R rows.
 template <class V, class Element, int R>
 void weigh_chunk(const ChunkView<Element>& c, const float* p, uint32_t begin, uint32_t end, float* weighted) {
-  constexpr int kVectors = V::template kTileVectors<R>;
+  constexpr int kVectors = V::kTileVectors;
   constexpr uint32_t kStep = 16 * kVectors;
   if (begin >= end) return;
   uint32_t d = 0;
@@ -124,8 +128,8 @@ void weigh_chunk(const ChunkView<Element>& c, const float* p, uint32_t begin, ui
 }
 
 // Scores to weights: moves the row's running maximum, rescales what it has summed, and replaces the scores of
-// the chunk's positions [begin, end) by exp(score - max), times the scale of V where that is int8. What stands
-// at the other positions of their tiles means nothing.
+// the chunk's positions [begin, end) by exp(score - max), times the scale of V where that is int8. What
+// stands at the other positions of their tiles means nothing.
 template <class V, class Element>
 void soften_row(const AttentionArgs& a, const ChunkView<Element>& c, int begin, int end, float* scores,
                 RowState row) {
@@ -167,14 +171,15 @@ void soften_row(const AttentionArgs& a, const ChunkView<Element>& c, int begin, 
 // after, which only some see, is added row by row: a row never touches a position it does not see, whatever
 // is stored there.
 template <class V, class Element, int R>
-void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const RowTile& tile, AttentionState& state) {
+void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const RowTile& tile,
+                  AttentionState& state) {
   uint32_t begin[R];
   uint32_t end[R];
   for (int r = 0; r < R; ++r) state.visible_in_chunk(tile.begin + r, c.position, begin[r], end[r]);
   // Positions do not descend, so neither do the bounds.
   float* scores = state.scores;
-  score_chunk<V, Element, R>(c, state.packed_q(tile), begin[0] / kKvTile, (end[R - 1] + kKvTile - 1) / kKvTile,
-                    scores);
+  score_chunk<V, Element, R>(c, state.packed_q(tile), begin[0] / kKvTile,
+                             (end[R - 1] + kKvTile - 1) / kKvTile, scores);
   for (int r = 0; r < R; ++r) {
     if (begin[r] == end[r]) continue;
     soften_row<V>(a, c, static_cast<int>(begin[r]), static_cast<int>(end[r]), scores + r * kAttnChunk,
@@ -184,7 +189,8 @@ void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const Row
   const uint32_t common_end = end[0] > common_begin ? end[0] : common_begin;
   for (int r = 0; r < R; ++r) {
     const uint32_t stop = end[r] < common_begin ? end[r] : common_begin;
-    weigh_chunk<V, Element, 1>(c, scores + r * kAttnChunk, begin[r], stop, state.row(tile.begin + r).weighted);
+    weigh_chunk<V, Element, 1>(c, scores + r * kAttnChunk, begin[r], stop,
+                               state.row(tile.begin + r).weighted);
   }
   weigh_chunk<V, Element, R>(c, scores, common_begin, common_end, state.row(tile.begin).weighted);
   for (int r = 0; r < R; ++r) {
@@ -194,8 +200,9 @@ void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const Row
 }
 
 template <class V, class Element>
-void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const RowTile& tile, AttentionState& state) {
-  static_assert(V::kTileRows == 6 || V::kTileRows == 8);
+void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const RowTile& tile,
+                  AttentionState& state) {
+  static_assert(V::kTileRows == 6 || V::kTileRows == 7);
   switch (tile.rows) {
     case 1:
       return attend_chunk<V, Element, 1>(a, c, tile, state);
@@ -210,10 +217,7 @@ void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const Row
     case 6:
       return attend_chunk<V, Element, 6>(a, c, tile, state);
     default:
-      if constexpr (V::kTileRows == 8) {
-        return tile.rows == 7 ? attend_chunk<V, Element, 7>(a, c, tile, state)
-                              : attend_chunk<V, Element, 8>(a, c, tile, state);
-      }
+      if constexpr (V::kTileRows == 7) return attend_chunk<V, Element, 7>(a, c, tile, state);
   }
 }
 

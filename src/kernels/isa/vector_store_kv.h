@@ -5,6 +5,7 @@
 
 #include "kernels/generic/kv_address.h"
 #include "kernels/isa/vector_reduce.h"
+#include "kernels/isa/vector_rotate.h"
 
 // Writing K and V into the pool over V, sixteen floats of an instruction set: the bits of
 // generic/store_kv.cc. Included only by isa/<isa>/attention.cc.
@@ -44,14 +45,16 @@ KVASIR_INLINE void quantize(const float* x, float inverse, int8_t* out) {
 template <class V>
 void store_int8(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
                 const float* v) {
-  const HeadScale ks = head_scale<V>(k, kv.head_dim);
+  alignas(64) float rotated[kAttnMaxHeadDim];
+  rotate_head<V>(k, kv.head_dim, 1.0f, 1.0f, rotated);
+  const HeadScale ks = head_scale<V>(rotated, kv.head_dim);
   const HeadScale vs = head_scale<V>(v, kv.head_dim);
   int8_t* k_out = k_tile<int8_t>(kv, kv_head, block, slot) + slot % kKvTile;
   int8_t* v_out = v_row<int8_t>(kv, kv_head, block, slot);
   for (uint32_t d = 0; d < kv.head_dim; d += kKvTile) {
     quantize<V>(v + d, vs.inverse, v_out + d);
     int8_t bytes[kKvTile];
-    quantize<V>(k + d, ks.inverse, bytes);
+    quantize<V>(rotated + d, ks.inverse, bytes);
     for (uint32_t i = 0; i < kKvTile; ++i) k_out[size_t{d + i} * kKvTile] = bytes[i];
   }
   *k_scale(kv, kv_head, block, slot) = ks.scale;

@@ -34,10 +34,9 @@ struct Mask16 {
 // Sixteen floats in two registers.
 struct F32x16 {
   using Mask = Mask16;
-  // Attention's micro-kernels: at most so many rows share a pass over K and V, and so many vectors of each row
-  // (two registers each) are kept in registers: 6 rows x 1 of 16.
+  // Attention's micro-kernels: at most so many rows share a pass over K and V, and so many vectors of each
+  // row (two registers each) are kept in registers: 6 rows x 1 of 16.
   static constexpr int kTileRows = 6;
-  template <int Rows>
   static constexpr int kTileVectors = 1;
 
   __m256 lo, hi;
@@ -76,8 +75,8 @@ struct F32x16 {
   KVASIR_INLINE void store_int8(int8_t* p) const {
     const __m256i words = _mm256_permute4x64_epi64(
         _mm256_packs_epi32(_mm256_cvtps_epi32(lo), _mm256_cvtps_epi32(hi)), _MM_SHUFFLE(3, 1, 2, 0));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(_mm256_castsi256_si128(words),
-                                                                    _mm256_extracti128_si256(words, 1)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
   }
 };
 
