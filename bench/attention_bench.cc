@@ -25,10 +25,9 @@ struct Shape {
     return kv_heads * (2 * kv_element_bytes(type) * head_dim + kv_scale_bytes(type));
   }
 };
-constexpr Shape kShapes[] = {{"smollm2-135m", 9, 3, 64},
-                             {"qwen2.5-0.5b", 14, 2, 64},
-                             {"qwen2.5-1.5b", 12, 2, 128},
-                             {"gemma-3-270m", 4, 1, 256}};
+constexpr Shape kShapes[] = {{"smollm2-135m", 9, 3, 64},   {"qwen2.5-0.5b", 14, 2, 64},
+                             {"qwen2.5-1.5b", 12, 2, 128}, {"gemma-3-270m", 4, 1, 256},
+                             {"llama-3.2-1b", 32, 8, 64},  {"gqa8", 16, 2, 64}};
 constexpr uint32_t kBlockSize = 32;
 
 // Filled KV of `layers` layers of one sequence, blocks in random order, and queries for `tokens` tokens.
@@ -49,8 +48,8 @@ class Layers {
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), random);
     for (const uint32_t id : ids) table_.push_back(BlockId{id});
-    // Halves of +-[0.5, 1): ordinary numbers at a fraction of the cost of storing normal ones. As floats, which
-    // int8 scales are, they are between 2^-17 and 1.
+    // Halves of +-[0.5, 1): ordinary numbers at a fraction of the cost of storing normal ones. As floats,
+    // which int8 scales are, they are between 2^-17 and 1.
     for (uint16_t& h : memory_.as<uint16_t>()) h = static_cast<uint16_t>(0x3800 | (random() & 0x83ff));
   }
 
@@ -66,7 +65,8 @@ class Layers {
 
   // The last token of `count` sequences whose blocks are all the same, so that it stands for any sequences
   // that share all but little: in as many calls as rows allow, or one each.
-  void run_family(const KernelTable& kernels, uint32_t layer, uint32_t context, uint32_t count, bool cascade) {
+  void run_family(const KernelTable& kernels, uint32_t layer, uint32_t context, uint32_t count,
+                  bool cascade) {
     const uint32_t group = shape_.heads / shape_.kv_heads;
     const uint32_t per_call = cascade ? std::min(count, kAttnMaxRows / group) : 1;
     for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
@@ -190,8 +190,8 @@ void prefill(benchmark::State& state, const Shape& shape, Isa isa, uint32_t toke
 }
 
 void add_all(const Shape& shape, Isa isa) {
-  const std::string suffix = "/" + std::string(shape.model) + "/" + std::string(kv_type_name(shape.type)) + "/" +
-                             std::string(isa_name(isa));
+  const std::string suffix = "/" + std::string(shape.model) + "/" + std::string(kv_type_name(shape.type)) +
+                             "/" + std::string(isa_name(isa));
   const auto add = [&](const std::string& name, auto function, auto argument) {
     benchmark::RegisterBenchmark((name + suffix).c_str(), function, shape, isa, argument)
         ->Unit(benchmark::kMicrosecond);

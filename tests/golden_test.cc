@@ -176,9 +176,10 @@ INSTANTIATE_TEST_SUITE_P(
     golden_name);
 
 INSTANTIATE_TEST_SUITE_P(Real, Int8Goldens,
-                         testing::Values(Expectation{"smollm2-135m-instruct-q4_1.gguf", 1.0, 0.0},
-                                         Expectation{"gemma-3-270m-q4_k_m.gguf", 1.0, 0.0},
-                                         Expectation{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 1.0, 0.0}),
+                         testing::Values(Expectation{"smollm2-135m-instruct-q4_1.gguf", 2.9e-3, 0.960},
+                                         Expectation{"gemma-3-270m-q4_k_m.gguf", 3.6e-3, 0.960},
+                                         Expectation{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 5.7e-3,
+                                                     0.960}),
                          golden_name);
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
 #include <algorithm>
 
 #include "apps/kvasir/engine_flags.h"
@@ -43,7 +46,8 @@ Result<Llm::Options> options_of(std::vector<std::string> words) {
 TEST(EngineFlags, KvCacheDtypeTakesOurNamesAndVllms) {
   EXPECT_EQ(options_of({"model.gguf"}).value().engine.kv_type, KvType::kF16);
   for (const char* name : {"auto", "f16", "fp16", "float16"})
-    EXPECT_EQ(options_of({"model.gguf", "--kv-cache-dtype", name}).value().engine.kv_type, KvType::kF16) << name;
+    EXPECT_EQ(options_of({"model.gguf", "--kv-cache-dtype", name}).value().engine.kv_type, KvType::kF16)
+        << name;
   for (const char* name : {"int8", "int8_per_token_head"})
     EXPECT_EQ(options_of({"model.gguf", "--kv-cache-dtype", name}).value().engine.kv_type, KvType::kInt8);
   const auto bad = options_of({"model.gguf", "--kv-cache-dtype", "fp8"});

@@ -74,8 +74,9 @@ Result<Isa> isa_of_flag(const std::string& flag) {
 
 CLI::Option* add_kv_cache_dtype(CLI::App& verb, std::string& target) {
   return verb
-      .add_option("--kv-cache-dtype", target,
-                  "How the KV cache keeps its values: f16 (auto), or int8, which holds almost twice the tokens")
+      .add_option(
+          "--kv-cache-dtype", target,
+          "How the KV cache keeps its values: f16 (auto), or int8, which holds almost twice the tokens")
       ->type_name("TYPE")
       ->capture_default_str();
 }

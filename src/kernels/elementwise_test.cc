@@ -220,9 +220,20 @@ void quantize_head(const std::vector<float>& x, std::vector<int8_t>& q, float& s
   for (size_t i = 0; i < x.size(); ++i) q[i] = static_cast<int8_t>(std::nearbyint(x[i] * (1.0f / scale)));
 }
 
+// Butterflies of stride 1, 2, 4 ... in each block of a head that is a power of two of at least 32.
+std::vector<float> rotated(std::vector<float> x) {
+  const size_t block = x.size() & (0 - x.size());
+  for (size_t stride = 1; block >= 32 && stride < block; stride *= 2) {
+    const std::vector<float> before = x;
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = (i & stride) == 0 ? before[i] + before[i + stride] : before[i - stride] - before[i];
+  }
+  return x;
+}
+
 TEST_P(Elementwise, StoreKvQuantisesToInt8PerTokenAndHead) {
   constexpr uint32_t kBlockSize = 32, kHeads = 2;
-  for (const uint32_t head_dim : {16u, 64u, 80u, 256u}) {
+  for (const uint32_t head_dim : {16u, 32u, 64u, 80u, 96u, 256u}) {
     const size_t plane = size_t{kHeads} * kBlockSize * head_dim;
     const size_t stride = 2 * plane + 2 * kHeads * kBlockSize * sizeof(float) + 64;
     for (uint32_t i = 0; i < 8; ++i) {
@@ -234,9 +245,9 @@ TEST_P(Elementwise, StoreKvQuantisesToInt8PerTokenAndHead) {
       if (i == 4) v[5] = kNan;
       if (i == 5) k = std::vector<float>(head_dim, -3.0e38f);
       if (i == 6) {
-        std::fill(k.begin(), k.end(), 63.5f);  // ties go to even
-        k[0] = 127.0f;
-        k[1] = -62.5f;
+        std::fill(v.begin(), v.end(), 63.5f);  // ties go to even
+        v[0] = 127.0f;
+        v[1] = -62.5f;
       }
       std::vector<std::byte> memory(3 * stride, std::byte{0x5a});
       std::vector<std::byte> want = memory;
@@ -252,7 +263,7 @@ TEST_P(Elementwise, StoreKvQuantisesToInt8PerTokenAndHead) {
       table().store_kv(kv, 1, BlockId{2}, slot, k.data(), v.data());
       std::vector<int8_t> kq, vq;
       float scales[2];
-      quantize_head(k, kq, scales[0]);
+      quantize_head(rotated(k), kq, scales[0]);
       quantize_head(v, vq, scales[1]);
       std::byte* block = want.data() + 2 * stride;
       for (uint32_t d = 0; d < head_dim; ++d) {

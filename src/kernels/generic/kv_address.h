@@ -35,9 +35,9 @@ static inline float* v_scale(const KvPlanes& kv, uint32_t kv_head, BlockId block
 }
 
 // K of int8 is stored rotated: each block of so many values of a head by a Walsh-Hadamard transform (natural
-// order, pairs of stride 1 first, then 2, 4, ..., not normalised), and queries are rotated alike and divided by
-// the block's size, a power of two. Models with a few large K channels, as Qwen2.5 with its biases, would lose
-// the others to one scale for all. 0: head sizes without a power of two of at least 32 are not rotated.
+// order, pairs of stride 1 first, then 2, 4, ..., not normalised), and queries are rotated alike and divided
+// by the block's size, a power of two. Models with a few large K channels, as Qwen2.5 with its biases, would
+// lose the others to one scale for all. 0: head sizes without a power of two of at least 32 are not rotated.
 static inline uint32_t rotated_block(uint32_t head_dim) {
   const uint32_t power = head_dim & (0 - head_dim);
   return power >= 32 ? power : 0;

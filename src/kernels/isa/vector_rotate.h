@@ -36,8 +36,7 @@ void rotate_head(const float* x, uint32_t head_dim, float scale, float after, fl
       from = to;
       to = last;
     }
-    for (uint32_t d = 0; d < block; d += 16)
-      (V::load(from + d) * V::broadcast(after)).store(out + begin + d);
+    for (uint32_t d = 0; d < block; d += 16) (V::load(from + d) * V::broadcast(after)).store(out + begin + d);
   }
 }
 
