@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <memory>
@@ -28,7 +29,8 @@ inline std::string model_test_name(std::string file) {
 // A real model with a pool of its own, driven without the engine: the test hands out block tables itself.
 class LoadedModel {
  public:
-  LoadedModel(const std::string& file, Isa isa, uint32_t threads, uint32_t block_size = 32)
+  LoadedModel(const std::string& file, Isa isa, uint32_t threads, uint32_t block_size = 32,
+              KvType kv_type = KvType::kF16)
       : pool_(threads), kernels_(kernel_table(isa)) {
     auto gguf = GgufFile::open(model_path(file));
     EXPECT_TRUE(gguf.ok()) << gguf.status().message();
@@ -36,7 +38,7 @@ class LoadedModel {
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();
     model_ = std::move(loaded).value();
     const auto specs = model_->config().kv_layers();
-    auto layout = KvLayout::make(specs, block_size);
+    auto layout = KvLayout::make(specs, block_size, kv_type);
     EXPECT_TRUE(layout.ok());
     uint32_t units = 0;
     for (const KvLayout::Group& g : layout->groups()) units += g.units;
@@ -61,6 +63,14 @@ class LoadedModel {
     }
     for (const auto& v : t.ids) t.pointers.push_back(v.data());
     return t;
+  }
+
+  // Puts the first `entries` entries of `table` where those of `of` are.
+  void share_prefix(Tables& table, const Tables& of, uint32_t entries) const {
+    for (size_t g = 0; g < of.ids.size(); ++g) {
+      const size_t ids = size_t{entries} * store_->layout().groups()[g].units;
+      std::copy_n(of.ids[g].begin(), ids, table.ids[g].begin());
+    }
   }
 
   CausalLm& model() { return *model_; }

@@ -23,6 +23,7 @@ namespace {
 struct BenchFlags {
   std::string model;
   std::string isa;
+  std::string kv_cache_dtype = "auto";
   std::string output = "md";
   std::string machine;
   bool no_machine = false;
@@ -120,7 +121,9 @@ int bench(const BenchFlags& f) {
                 "`kvasir bench machine --output FILE` writes one.");
   const Result<uint32_t> threads = threads_of_flag(f.threads, usable_cpus());
   if (!threads.ok()) return fail(kExitUsage, threads.message());
-  auto opened = ModelBench::open(f.model, *isa, *threads, f.chunk, f.block_size);
+  const Result<KvType> kv_type = kv_type_of_flag(f.kv_cache_dtype);
+  if (!kv_type.ok()) return fail(kExitUsage, kv_type.message());
+  auto opened = ModelBench::open(f.model, {*isa, *threads, f.chunk, f.block_size, *kv_type});
   if (!opened.ok()) return fail_to_open(opened.status(), false);
   ModelBench& model = **opened;
   model.set_profiling(f.profile);
@@ -162,6 +165,7 @@ Verb add_bench_verb(CLI::App& root) {
   verb->add_option("--isa", f->isa, "Instruction set (default: the best)")
       ->type_name("NAME")
       ->check(not_empty());
+  add_kv_cache_dtype(*verb, f->kv_cache_dtype);
   verb->add_option("-o,--output", f->output, "md, json or csv (default md)")
       ->check(CLI::IsMember({"md", "json", "csv"}));
   CLI::Option* file =

@@ -17,6 +17,7 @@ struct EngineFlags {
   uint32_t threads = 0;
   std::string isa;
   std::string kv_memory;
+  std::string kv_cache_dtype = "auto";
   std::string log_level = "info";
   EngineConfig engine;
 
@@ -35,5 +36,9 @@ Result<Isa> isa_of_flag(const std::string& flag);
 Result<uint32_t> threads_of_flag(uint32_t flag, uint32_t cpus);
 inline constexpr const char* kThreadsHelp =
     "Threads (default: the CPUs this process may use; more is slower, and at most 4 per CPU or 16 are taken)";
+
+// --kv-cache-dtype, with the same help on every verb that has it; and what its value stands for.
+CLI::Option* add_kv_cache_dtype(CLI::App& verb, std::string& target);
+Result<KvType> kv_type_of_flag(const std::string& flag);
 
 }  // namespace kvasir

@@ -21,6 +21,7 @@ namespace {
 struct InspectFlags {
   std::string model;
   std::string isa;
+  std::string kv_cache_dtype = "auto";
   bool json = false;
 };
 
@@ -38,8 +39,8 @@ void add_memory(Text out, const ModelFacts& facts) {
   const uint64_t context = facts.kv_bytes_per_token * facts.config.context_length;
   fmt::format_to(out, "\nmemory\n");
   fmt::format_to(out, "  weights        {}\n", size_text(facts.packed_bytes));
-  fmt::format_to(out, "  KV cache       {} per token; {} for one full context\n",
-                 size_text(facts.kv_bytes_per_token), size_text(context));
+  fmt::format_to(out, "  KV cache       {} per token as {}; {} for one full context\n",
+                 size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type), size_text(context));
   fmt::format_to(out, "  free here      {}\n", size_text(usable_memory(read_memory())));
 }
 
@@ -90,6 +91,7 @@ std::string as_json(const ModelFacts& facts, Isa isa) {
       .field("tokenizer", facts.tokenizer)
       .field("chat_template", facts.has_chat_template);
   out.field("weight_bytes", facts.packed_bytes).field("kv_bytes_per_token", facts.kv_bytes_per_token);
+  out.field("kv_cache_dtype", kv_type_name(facts.kv_type));
   out.field("isa", isa_name(isa)).key("formats").begin_array();
   for (const ModelFacts::Format& format : facts.formats) {
     out.begin_object().field("format", dtype_info(format.type).name).field("tensors", format.tensors);
@@ -104,7 +106,9 @@ int inspect(const InspectFlags& flags) {
     return fail(kExitUsage, given.message());
   const Result<Isa> isa = isa_of_flag(flags.isa);
   if (!isa.ok()) return fail(kExitUsage, isa.message());
-  const auto facts = read_model_facts(flags.model);
+  const Result<KvType> kv_type = kv_type_of_flag(flags.kv_cache_dtype);
+  if (!kv_type.ok()) return fail(kExitUsage, kv_type.message());
+  const auto facts = read_model_facts(flags.model, *kv_type);
   if (!facts.ok()) return fail_to_open(facts.status(), false);
   return print_or_fail(flags.json ? as_json(*facts, *isa) : as_text(*facts, *isa));
 }
@@ -118,6 +122,7 @@ Verb add_inspect_verb(CLI::App& root) {
   verb->add_option("--isa", flags->isa, "Instruction set to name kernels for (default: the best)")
       ->type_name("NAME")
       ->check(not_empty());
+  add_kv_cache_dtype(*verb, flags->kv_cache_dtype);
   verb->add_flag("--json", flags->json, "As JSON");
   verb->footer("Example:\n  kvasir inspect models/smollm2-135m-instruct-q4_1.gguf\n\n" +
                std::string(kExitCodesHelp));

@@ -48,15 +48,15 @@ std::vector<BenchStep> timed_steps(const BenchShape& shape, uint32_t chunk) {
   return steps;
 }
 
-ModelBench::ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size)
-    : pool_(threads), kernels_(kernel_table(isa)), chunk_(chunk), block_size_(block_size) {}
+ModelBench::ModelBench(const Options& options)
+    : pool_(options.threads), kernels_(kernel_table(options.isa)), options_(options) {}
 
-Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, Isa isa, uint32_t threads,
-                                                     uint32_t chunk, uint32_t block_size) {
+Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, const Options& options) {
   KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
-  std::unique_ptr<ModelBench> bench(new ModelBench(isa, threads, chunk, block_size));
-  KVASIR_ASSIGN_OR_RETURN(bench->model_, CausalLm::load(file, bench->kernels_, bench->pool_,
-                                                        {.max_rows = chunk, .max_logit_rows = chunk}));
+  std::unique_ptr<ModelBench> bench(new ModelBench(options));
+  KVASIR_ASSIGN_OR_RETURN(bench->model_,
+                          CausalLm::load(file, bench->kernels_, bench->pool_,
+                                         {.max_rows = options.chunk, .max_logit_rows = options.chunk}));
   ModelConfig config = bench->config();
   KVASIR_ASSIGN_OR_RETURN(bench->sizes_, read_weight_sizes(file, config));
   bench->file_bytes_ = file.file_bytes();
@@ -64,16 +64,17 @@ Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, Is
 }
 
 Result<BenchResult> ModelBench::measure(const BenchShape& shape, uint32_t repetitions) {
-  if (shape.batch > chunk_)
-    return invalid_argument(fmt::format("batch {} is larger than the step's {} rows", shape.batch, chunk_));
+  if (shape.batch > options_.chunk)
+    return invalid_argument(
+        fmt::format("batch {} is larger than the step's {} rows", shape.batch, options_.chunk));
   const uint32_t tokens = shape.depth + shape.prompt + shape.generate;
-  const uint32_t entries = (tokens + block_size_ - 1) / block_size_;
+  const uint32_t entries = (tokens + options_.block_size - 1) / options_.block_size;
   KVASIR_RETURN_IF_ERROR(make_store(shape, entries));
   fill(shape, entries);
-  const std::vector<BenchStep> steps = timed_steps(shape, chunk_);
+  const std::vector<BenchStep> steps = timed_steps(shape, options_.chunk);
   BenchResult result{
       .shape = shape, .tokens_per_second = {}, .cost = cost(shape, steps), .steps = steps.size()};
-  for (const BenchStep& s : passes(0, shape.depth, rows_of_chunk(shape, chunk_))) step(shape, s);
+  for (const BenchStep& s : passes(0, shape.depth, rows_of_chunk(shape, options_.chunk))) step(shape, s);
   for (uint32_t repetition = 0; repetition <= repetitions; ++repetition) {
     if (profiling_ && repetition == 1) model_->set_profile(&result.profile);
     const double start = seconds_now();
@@ -103,7 +104,8 @@ StepCost ModelBench::cost(const BenchShape& shape, const std::vector<BenchStep>&
 // free.
 Status ModelBench::make_store(const BenchShape& shape, uint32_t entries) {
   store_.reset();
-  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::make(config().kv_layers(), block_size_));
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
+                          KvLayout::make(config().kv_layers(), options_.block_size, options_.kv_type));
   const uint64_t blocks = uint64_t{entries} * layout.units() * shape.batch;
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(blocks, uint64_t{layout.block_bytes()}, &bytes)) bytes = UINT64_MAX;

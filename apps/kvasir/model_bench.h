@@ -51,8 +51,14 @@ struct BenchResult {
 // (reading) or of every sequence (generating). Token ids are a fixed pseudo-random sequence.
 class ModelBench {
  public:
-  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, Isa isa, uint32_t threads,
-                                                  uint32_t chunk, uint32_t block_size);
+  struct Options {
+    Isa isa;
+    uint32_t threads = 1;
+    uint32_t chunk = 512;  // rows per step
+    uint32_t block_size = 32;
+    KvType kv_type = KvType::kF16;
+  };
+  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, const Options& options);
 
   // Runs a shape once to warm up and then `repetitions` times. Errors: more sequences than a step has rows, a
   // KV pool that the memory that is free cannot hold.
@@ -66,7 +72,7 @@ class ModelBench {
   uint64_t file_bytes() const { return file_bytes_; }
 
  private:
-  ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size);
+  explicit ModelBench(const Options& options);
   Status make_store(const BenchShape& shape, uint32_t entries);
   void fill(const BenchShape& shape, uint32_t entries);
   void step(const BenchShape& shape, const BenchStep& step);
@@ -74,8 +80,7 @@ class ModelBench {
 
   ThreadPool pool_;
   const KernelTable& kernels_;
-  uint32_t chunk_;
-  uint32_t block_size_;
+  Options options_;
   bool profiling_ = false;
   uint64_t file_bytes_ = 0;
   WeightSizes sizes_;

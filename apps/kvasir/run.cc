@@ -55,7 +55,7 @@ int run(const RunFlags& flags) {
   if (!options.ok()) return fail(kExitUsage, options.message());
   auto chat_template = read_chat_template(flags.engine.chat_template);
   if (!chat_template.ok()) return fail(kExitUsage, chat_template.message());
-  const auto facts = read_model_facts(flags.engine.model);
+  const auto facts = read_model_facts(flags.engine.model, options->engine.kv_type);
   if (!facts.ok()) return fail_to_open(facts.status(), false);
   LoadProgress progress(facts->name);
   Llm::Options with_progress = *options;

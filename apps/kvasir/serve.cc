@@ -84,7 +84,7 @@ int serve(ServeFlags flags) {
   }
   auto chat_template = read_chat_template(flags.engine.chat_template);
   if (!chat_template.ok()) return fail(kExitUsage, chat_template.message());
-  const auto facts = read_model_facts(flags.engine.model);
+  const auto facts = read_model_facts(flags.engine.model, options->engine.kv_type);
   if (!facts.ok()) return fail_to_open(facts.status(), false);
 
   auto listening = ApiServer::listen(flags.server);
@@ -133,7 +133,7 @@ Verb add_serve_verb(CLI::App& root) {
   verb->footer(
       "Examples:\n"
       "  kvasir serve model.gguf\n"
-      "  kvasir serve model.gguf --kv-memory 2G --max-num-seqs 32\n"
+      "  kvasir serve model.gguf --kv-memory 2G --max-num-seqs 32 --kv-cache-dtype int8\n"
       "  kvasir serve model.gguf --host 0.0.0.0 --api-key secret\n\n"
       "SIGTERM or Ctrl-C lets running requests finish, a second one ends them. docs/api.md describes the "
       "API.\n" +

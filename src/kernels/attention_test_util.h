@@ -8,22 +8,49 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/kernel_test_util.h"
+#include "kernels/quant_codec.h"
 #include "kernels/table.h"
 
 namespace kvasir {
 
-inline constexpr uint16_t kHalfNan = 0x7e01;
+// What a suite over attention runs with.
+struct AttentionParam {
+  Isa isa;
+  KvType type;
+};
+inline std::vector<AttentionParam> attention_params() {
+  std::vector<AttentionParam> params;
+  for (const Isa isa : runnable_isas()) {
+    for (const KvType type : {KvType::kF16, KvType::kInt8}) params.push_back({isa, type});
+  }
+  return params;
+}
+inline std::string attention_test_name(const testing::TestParamInfo<AttentionParam>& info) {
+  std::string name(isa_name(info.param.isa));
+  std::erase(name, '-');
+  return name + "_" + std::string(kv_type_name(info.param.type));
+}
 
-// One sequence's K and V in shuffled blocks. Every slot that was never written holds NaN, as do the blocks of
-// nobody.
+// One sequence's K and V in shuffled blocks. Every slot that was never written holds NaN (its scale does, if
+// it is int8), as do the blocks of nobody.
 class TestKv {
  public:
-  TestKv(uint32_t tokens, uint32_t block_size, uint32_t heads, uint32_t head_dim, uint32_t units = 1)
-      : tokens_(tokens), units_(units), plane_(size_t{heads} * block_size * head_dim) {
+  TestKv(KvType type, uint32_t tokens, uint32_t block_size, uint32_t heads, uint32_t head_dim,
+         uint32_t units = 1)
+      : tokens_(tokens), units_(units) {
     const uint32_t count = (tokens + block_size - 1) / block_size;
-    const size_t stride = 2 * plane_ + 32;
-    memory_.assign((count + 1) * stride, kHalfNan);
-    planes_ = {memory_.data(), stride, block_size, heads, head_dim, plane_ + 16};
+    const size_t plane = kv_element_bytes(type) * heads * block_size * head_dim;
+    const size_t scales = kv_scale_bytes(type) * heads * block_size;
+    const size_t stride = 2 * plane + 64 + scales + 64;
+    memory_.assign((count + 1) * stride / sizeof(uint32_t), 0x7fc07e01u);  // NaN as a float and as halves
+    planes_ = {.base = reinterpret_cast<std::byte*>(memory_.data()),
+               .block_stride = stride,
+               .block_size = block_size,
+               .kv_heads = heads,
+               .head_dim = head_dim,
+               .type = type,
+               .v_offset = plane + 32,
+               .scale_offset = 2 * plane + 64};
     std::vector<uint32_t> ids(count);
     std::iota(ids.begin(), ids.end(), 1);
     std::shuffle(ids.begin(), ids.end(), std::mt19937(tokens));
@@ -64,8 +91,27 @@ class TestKv {
   uint32_t units() const { return units_; }
   BlockId block_of(uint32_t position) const { return table_[position / planes_.block_size * units_]; }
   uint32_t tokens() const { return tokens_; }
+  // Element d of K and of V as stored.
+  float k(uint32_t position, uint32_t head, uint32_t d) const {
+    const uint32_t slot = position % planes_.block_size;
+    const size_t at = ((head * planes_.block_size + slot / 16 * 16) * planes_.head_dim) + d * 16 + slot % 16;
+    return element(position, 0, at, head);
+  }
+  float v(uint32_t position, uint32_t head, uint32_t d) const {
+    const uint32_t slot = position % planes_.block_size;
+    const size_t at = (head * planes_.block_size + slot) * planes_.head_dim + d;
+    return element(position, planes_.v_offset, at, planes_.kv_heads + head);
+  }
 
  private:
+  float element(uint32_t position, size_t plane, size_t at, uint32_t scale_row) const {
+    const std::byte* block = planes_.base + index_of(block_of(position)) * planes_.block_stride;
+    if (planes_.type == KvType::kF16)
+      return half_to_float(reinterpret_cast<const uint16_t*>(block + plane)[at]);
+    const auto* scales = reinterpret_cast<const float*>(block + planes_.scale_offset);
+    const float scale = scales[scale_row * planes_.block_size + position % planes_.block_size];
+    return scale * reinterpret_cast<const int8_t*>(block + plane)[at];
+  }
   void store(uint32_t position, uint32_t head, const float* k, const float* v) {
     kernel_table(Isa::kScalar)
         .store_kv(planes_, head, block_of(position), position % planes_.block_size, k, v);
@@ -73,8 +119,7 @@ class TestKv {
 
   uint32_t tokens_;
   uint32_t units_;
-  size_t plane_;
-  std::vector<uint16_t> memory_;
+  std::vector<uint32_t> memory_;
   std::vector<BlockId> table_;
   KvPlanes planes_;
 };
@@ -106,35 +151,74 @@ struct AttentionKnobs {
   float scale = 0.125f;
 };
 
+// Arguments of a call and what they point to; the results are out, [rows][head_dim].
+struct TestCall {
+  TestCall(const TestKv& kv, const TestRows& rows, const AttentionKnobs& knobs, size_t begin, size_t end)
+      : out((end - begin) * kv.planes().head_dim) {
+    for (size_t r = begin; r < end; ++r) {
+      q.push_back(rows.q[r].data());
+      results.push_back(out.data() + (r - begin) * kv.planes().head_dim);
+    }
+    sequence = {kv.table(), static_cast<uint32_t>(end - begin)};
+    args.kv = kv.planes();
+    args.kv_head = knobs.kv_head;
+    args.sequences = &sequence;
+    args.sequence_count = 1;
+    args.block_stride = kv.units();
+    args.rows = sequence.rows;
+    args.q = q.data();
+    args.out = results.data();
+    args.positions = rows.positions.data() + begin;
+    args.window = knobs.window;
+    args.scale = knobs.scale;
+    args.softcap = knobs.softcap;
+  }
+  TestCall(const TestCall&) = delete;
+
+  void run(Isa isa) {
+    static const AlignedBuffer scratch(kAttnScratchBytes);
+    std::fill_n(scratch.as<uint32_t>().data(), scratch.size() / 4,
+                0x7fc00000u);  // nothing may come from before
+    args.scratch = scratch.data();
+    kernel_table(isa).attention(args);
+  }
+
+  // The same in pieces: splits [cuts[i], cuts[i + 1]) each, last piece first, then merged row by row.
+  void run_cut(Isa isa, const std::vector<uint32_t>& cuts) {
+    const uint32_t width = attention_partial_floats(args.kv.head_dim);
+    const size_t per_row = size_t{cuts.back() - cuts[0]} * width;
+    std::vector<float> partials(args.rows * per_row, std::numeric_limits<float>::quiet_NaN());
+    std::vector<float*> places(args.rows);
+    args.partials = places.data();
+    for (size_t i = cuts.size() - 1; i-- > 0;) {
+      args.split_begin = cuts[i];
+      args.split_end = cuts[i + 1];
+      for (uint32_t r = 0; r < args.rows; ++r)
+        places[r] = partials.data() + r * per_row + size_t{cuts[i] - cuts[0]} * width;
+      run(isa);
+    }
+    for (uint32_t r = 0; r < args.rows; ++r) {
+      const auto position = static_cast<uint32_t>(args.positions[r]);
+      const uint32_t seen = args.window != 0 && position + 1 > args.window ? position + 1 - args.window : 0;
+      const uint32_t first = seen / kAttnSplit;
+      kernel_table(isa).merge_attention(partials.data() + r * per_row + size_t{first - cuts[0]} * width,
+                                        position / kAttnSplit + 1 - first, args.kv.head_dim, results[r]);
+    }
+  }
+
+  std::vector<const float*> q;
+  std::vector<float> out;
+  std::vector<float*> results;
+  AttentionSequence sequence;
+  AttentionArgs args;
+};
+
 // Runs rows [begin, end) in one call; the result is [rows * head_dim].
 inline std::vector<float> attend(Isa isa, const TestKv& kv, const TestRows& rows, const AttentionKnobs& knobs,
                                  size_t begin, size_t end) {
-  static const AlignedBuffer scratch(kAttnScratchBytes);
-  std::fill_n(scratch.as<uint32_t>().data(), scratch.size() / 4,
-              0x7fc00000u);  // nothing may come from before
-  const uint32_t dim = kv.planes().head_dim;
-  std::vector<float> out((end - begin) * dim);
-  std::vector<const float*> q;
-  std::vector<float*> results;
-  for (size_t r = begin; r < end; ++r) {
-    q.push_back(rows.q[r].data());
-    results.push_back(out.data() + (r - begin) * dim);
-  }
-  AttentionArgs args;
-  args.kv = kv.planes();
-  args.kv_head = knobs.kv_head;
-  args.blocks = kv.table();
-  args.block_stride = kv.units();
-  args.rows = static_cast<uint32_t>(end - begin);
-  args.q = q.data();
-  args.out = results.data();
-  args.positions = rows.positions.data() + begin;
-  args.window = knobs.window;
-  args.scale = knobs.scale;
-  args.softcap = knobs.softcap;
-  args.scratch = scratch.data();
-  kernel_table(isa).attention(args);
-  return out;
+  TestCall call(kv, rows, knobs, begin, end);
+  call.run(isa);
+  return call.out;
 }
 
 // All rows, `per_call` at a time.

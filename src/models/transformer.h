@@ -1,9 +1,9 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
+#include "models/attention_runner.h"
 #include "models/causal_lm.h"
 #include "models/step_buffers.h"
 #include "models/step_profile.h"
@@ -34,13 +34,6 @@ class Transformer final : public CausalLm {
     size_t ldo;
     LinearOutput mode = LinearOutput::kStore;
   };
-  // Attention of some consecutive rows of one sequence under one KV head.
-  struct AttentionItem {
-    uint32_t sequence;
-    uint32_t first_row;
-    uint32_t rows;
-    uint32_t kv_head;
-  };
   struct Step {
     const ForwardBatch& batch;
     KvStore& kv;
@@ -48,7 +41,6 @@ class Transformer final : public CausalLm {
     uint32_t rows;
   };
 
-  void plan_attention(const ForwardBatch& batch);
   void run_worker(Worker& worker, const Step& step);
   void embed_rows(Worker& worker, const Step& step);
   void rope_factors(uint32_t row, int32_t position);
@@ -56,15 +48,12 @@ class Transformer final : public CausalLm {
   void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
                 uint32_t rows);
   void qkv_rows(Worker& worker, const Step& step, uint32_t layer);
-  void attend(Worker& worker, const Step& step, uint32_t layer);
-  void attend_item(const AttentionItem& item, const Step& step, uint32_t layer, std::byte* scratch);
   void branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf,
                      uint32_t rows, const float* post_norm);
   void mlp(Worker& worker, const LayerWeights& layer, uint32_t rows);
   void gate_and_up(const LayerWeights& layer, uint32_t rows, uint32_t panel_begin, uint32_t panel_end,
                    std::byte* scratch);
   void output_head(Worker& worker, const Step& step);
-  KvPlanes planes(const KvStore& kv, uint32_t layer) const;
 
   ModelConfig config_;
   ModelWeights weights_;
@@ -74,8 +63,7 @@ class Transformer final : public CausalLm {
   StepBuffers buffers_;
   StepProfile* profile_ = nullptr;
   std::vector<double> inv_freq_[2];  // global and local base
-  std::vector<AttentionItem> items_;
-  std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // one cursor per layer
+  AttentionRunner attention_;
 };
 
 }  // namespace kvasir

@@ -6,6 +6,7 @@
 #include "kernels/generic/kv_address.h"
 #include "kernels/generic/math.h"
 #include "kernels/generic/reduce.h"
+#include "kernels/generic/rotate.h"
 #include "kernels/generic/scalar_float.h"
 #include "kernels/isa/float_functions.h"
 #include "kernels/quant_codec.h"
@@ -27,23 +28,33 @@ struct Partial {
 
 struct Row {
   const AttentionArgs& args;
-  HeadVector q;  // times the scale
+  const BlockId* blocks;
+  HeadVector q;  // times the scale; for int8 rotated
   uint32_t first = 0;
   uint32_t last = 0;  // positions it sees, both included
 };
 
-BlockId block_of(const AttentionArgs& a, uint32_t position) {
-  return a.blocks[position / a.kv.block_size * a.block_stride];
+BlockId block_of(const Row& row, uint32_t position) {
+  return row.blocks[position / row.args.kv.block_size * row.args.block_stride];
 }
 
+float widen(uint16_t half) {
+  return half_to_float(half);
+}
+float widen(int8_t value) {
+  return static_cast<float>(value);
+}
+
+// sum of q[d] * k[d] over ascending d; of int8 K times its scale, once.
+template <class Element>
 float score(const Row& row, uint32_t position) {
   const AttentionArgs& a = row.args;
   const uint32_t slot = position % a.kv.block_size;
-  const uint16_t* k = k_tile(a.kv, a.kv_head, block_of(a, position), slot) + position % kKvTile;
+  const BlockId block = block_of(row, position);
+  const Element* k = k_tile<Element>(a.kv, a.kv_head, block, slot) + position % kKvTile;
   float s = 0.0f;
-  for (uint32_t d = 0; d < a.kv.head_dim; ++d) {
-    s = std::fma(row.q[d], half_to_float(k[size_t{d} * kKvTile]), s);
-  }
+  for (uint32_t d = 0; d < a.kv.head_dim; ++d) s = std::fma(row.q[d], widen(k[size_t{d} * kKvTile]), s);
+  if (a.kv.type == KvType::kInt8) s *= *k_scale(a.kv, a.kv_head, block, slot);
   if (a.softcap != 0.0f) s = math::softcap(Float1{s}, Float1{a.softcap}).v;
   return s;
 }
@@ -52,14 +63,16 @@ float exp1(float x) {
   return math::exp(Float1{x}).v;
 }
 
-// Adds the visible positions of [begin, end), a chunk, to the running softmax of a split.
+// Adds the visible positions of [begin, end), a chunk, to the running softmax of a split. V of int8 is
+// weighted by p times its scale, a product that is rounded once per position.
+template <class Element>
 void add_chunk(const Row& row, uint32_t begin, uint32_t end, Partial& state,
                std::array<float, kPartials>& sums) {
   const AttentionArgs& a = row.args;
   std::array<float, kAttnChunk> scores{};
   float chunk_max = -math::kInfinity;
   for (uint32_t t = begin; t < end; ++t) {
-    scores[t % kAttnChunk] = score(row, t);
+    scores[t % kAttnChunk] = score<Element>(row, t);
     chunk_max = std::max(chunk_max, scores[t % kAttnChunk]);
   }
   if (chunk_max > state.max) {
@@ -69,11 +82,13 @@ void add_chunk(const Row& row, uint32_t begin, uint32_t end, Partial& state,
     state.max = chunk_max;
   }
   for (uint32_t t = begin; t < end; ++t) {
-    const float p = exp1(scores[t % kAttnChunk] - state.max);
+    float p = exp1(scores[t % kAttnChunk] - state.max);
     sums[t % kPartials] += p;
-    const uint16_t* v = v_row(a.kv, a.kv_head, block_of(a, t), t % a.kv.block_size);
+    const uint32_t slot = t % a.kv.block_size;
+    if (a.kv.type == KvType::kInt8) p *= *v_scale(a.kv, a.kv_head, block_of(row, t), slot);
+    const Element* v = v_row<Element>(a.kv, a.kv_head, block_of(row, t), slot);
     for (uint32_t d = 0; d < a.kv.head_dim; ++d) {
-      state.weighted[d] = std::fma(p, half_to_float(v[d]), state.weighted[d]);
+      state.weighted[d] = std::fma(p, widen(v[d]), state.weighted[d]);
     }
   }
 }
@@ -84,22 +99,56 @@ Partial split_partial(const Row& row, uint32_t begin, uint32_t end) {
   std::array<float, kPartials> sums{};
   const uint32_t first_chunk = begin / kAttnChunk * kAttnChunk;
   for (uint32_t chunk = first_chunk; chunk < end; chunk += kAttnChunk) {
-    add_chunk(row, std::max(begin, chunk), std::min(end, chunk + kAttnChunk), state, sums);
+    const uint32_t from = std::max(begin, chunk);
+    const uint32_t to = std::min(end, chunk + kAttnChunk);
+    if (row.args.kv.type == KvType::kInt8)
+      add_chunk<int8_t>(row, from, to, state, sums);
+    else
+      add_chunk<uint16_t>(row, from, to, state, sums);
   }
   state.sum = tree_sum(sums.data());
   return state;
 }
 
 // Joins the softmax over later positions to one over earlier ones.
-void merge(const Partial& later, uint32_t head_dim, Partial& total) {
-  const float max = std::max(total.max, later.max);
+void merge(float later_max, float later_sum, const float* later_weighted, uint32_t head_dim, Partial& total) {
+  const float max = std::max(total.max, later_max);
   const float keep = exp1(total.max - max);
-  const float take = exp1(later.max - max);
+  const float take = exp1(later_max - max);
   total.max = max;
-  total.sum = std::fma(later.sum, take, total.sum * keep);
+  total.sum = std::fma(later_sum, take, total.sum * keep);
   for (uint32_t d = 0; d < head_dim; ++d) {
-    total.weighted[d] = std::fma(later.weighted[d], take, total.weighted[d] * keep);
+    total.weighted[d] = std::fma(later_weighted[d], take, total.weighted[d] * keep);
   }
+}
+
+void write_result(const Partial& total, uint32_t head_dim, float* out) {
+  for (uint32_t d = 0; d < head_dim; ++d) out[d] = total.weighted[d] / total.sum;
+}
+
+void write_partial(const Partial& split, uint32_t head_dim, float* out) {
+  out[0] = split.max;
+  out[1] = split.sum;
+  std::copy_n(split.weighted.begin(), head_dim, out + kAttnPartialHead);
+}
+
+void attend_row(const Row& row, uint32_t r) {
+  const AttentionArgs& a = row.args;
+  const uint32_t head_dim = a.kv.head_dim;
+  Partial total;
+  for (uint32_t i = row.first / kAttnSplit; i <= row.last / kAttnSplit; ++i) {
+    if (i < a.split_begin || i >= a.split_end) continue;
+    const uint32_t begin = std::max(row.first, i * kAttnSplit);
+    const uint32_t end = std::min(row.last + 1, (i + 1) * kAttnSplit);
+    const Partial split = split_partial(row, begin, end);
+    if (a.partials != nullptr) {
+      const size_t offset = size_t{i - a.split_begin} * attention_partial_floats(head_dim);
+      write_partial(split, head_dim, a.partials[r] + offset);
+    } else {
+      merge(split.max, split.sum, split.weighted.data(), head_dim, total);
+    }
+  }
+  if (a.partials == nullptr) write_result(total, head_dim, a.out[r]);
 }
 
 }  // namespace
@@ -107,31 +156,25 @@ void merge(const Partial& later, uint32_t head_dim, Partial& total) {
 void attention(const AttentionArgs& args) {
   const uint32_t head_dim = args.kv.head_dim;
   DCHECK(head_dim <= kAttnMaxHeadDim && head_dim % kKvTile == 0 && args.kv.block_size % kKvTile == 0);
-  for (uint32_t r = 0; r < args.rows; ++r) {
-    Row row{args, {}};
-    row.last = static_cast<uint32_t>(args.positions[r]);
-    row.first = first_visible(row.last, args.window);
-    for (uint32_t d = 0; d < head_dim; ++d) row.q[d] = args.q[r][d] * args.scale;
-
-    Partial total;
-    const uint32_t first_split = row.first / kAttnSplit * kAttnSplit;
-    for (uint32_t split = first_split; split <= row.last; split += kAttnSplit) {
-      const uint32_t begin = std::max(row.first, split);
-      const uint32_t end = std::min(row.last + 1, split + kAttnSplit);
-      merge(split_partial(row, begin, end), head_dim, total);
+  uint32_t r = 0;
+  for (uint32_t i = 0; i < args.sequence_count; ++i) {
+    for (const uint32_t stop = r + args.sequences[i].rows; r < stop; ++r) {
+      Row row{args, args.sequences[i].blocks, {}};
+      row.last = static_cast<uint32_t>(args.positions[r]);
+      row.first = first_visible(row.last, args.window);
+      for (uint32_t d = 0; d < head_dim; ++d) row.q[d] = args.q[r][d] * args.scale;
+      if (args.kv.type == KvType::kInt8) rotate_head(row.q.data(), head_dim, query_factor(head_dim));
+      attend_row(row, r);
     }
-    for (uint32_t d = 0; d < head_dim; ++d) args.out[r][d] = total.weighted[d] / total.sum;
   }
 }
 
-void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
-              const float* v) {
-  uint16_t* k_out = k_tile(kv, kv_head, block, slot) + slot % kKvTile;
-  uint16_t* v_out = v_row(kv, kv_head, block, slot);
-  for (uint32_t d = 0; d < kv.head_dim; ++d) {
-    k_out[size_t{d} * kKvTile] = float_to_half(k[d]);
-    v_out[d] = float_to_half(v[d]);
+void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out) {
+  Partial total;
+  for (uint32_t i = 0; i < count; ++i, partials += attention_partial_floats(head_dim)) {
+    merge(partials[0], partials[1], partials + kAttnPartialHead, head_dim, total);
   }
+  write_result(total, head_dim, out);
 }
 
 }  // namespace kvasir::scalar

@@ -40,8 +40,9 @@ struct Chosen16 {
 // Sixteen floats in four registers.
 struct F32x16 {
   using Mask = Mask16;
-  // Vectors of a row that an attention micro-kernel keeps in registers: 6 rows x 1 (four registers) of 32
-  // registers.
+  // Attention's micro-kernels: at most so many rows share a pass over K and V, and so many vectors of each
+  // row (four registers each) are kept in registers: 6 rows x 1 of 32.
+  static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 1;
 
   float32x4_t a, b, c, d;
@@ -67,6 +68,12 @@ struct F32x16 {
     return {vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low), vcvt_f32_f16(vget_low_f16(high)),
             vcvt_high_f32_f16(high)};
   }
+  KVASIR_INLINE static F32x16 load_int8(const int8_t* p) {
+    const int8x16_t bytes = vld1q_s8(p);
+    const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
+    return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
+  }
   KVASIR_INLINE void store(float* p) const {
     vst1q_f32(p, a);
     vst1q_f32(p + 4, b);
@@ -83,6 +90,12 @@ struct F32x16 {
   KVASIR_INLINE void store_half(uint16_t* p) const {
     vst1q_u16(p, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(a), b)));
     vst1q_u16(p + 8, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(c), d)));
+  }
+  // Rounded to nearest even; within -128 .. 127.
+  KVASIR_INLINE void store_int8(int8_t* p) const {
+    const int16x8_t low = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(a)), vcvtnq_s32_f32(b));
+    const int16x8_t high = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(c)), vcvtnq_s32_f32(d));
+    vst1q_s8(p, vqmovn_high_s16(vqmovn_s16(low), high));
   }
 };
 
