@@ -95,7 +95,7 @@ StepCost ModelBench::cost(const BenchShape& shape, const std::vector<BenchStep>&
   StepCost total;
   for (const BenchStep& s : steps) {
     const std::vector<StepRows> rows(shape.batch, {.rows = s.rows, .context = s.first});
-    total += step_cost(config(), sizes_, rows, s.logits ? shape.batch : 0);
+    total += step_cost(config(), sizes_, rows, s.logits ? shape.batch : 0, options_.kv_type);
   }
   return total;
 }

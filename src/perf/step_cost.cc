@@ -7,8 +7,7 @@
 namespace kvasir {
 namespace {
 
-constexpr uint64_t kPlanes = 2;    // K and V
-constexpr uint64_t kF16Bytes = 2;  // of every value in them
+constexpr uint64_t kPlanes = 2;  // K and V
 
 // Positions that the rows of a sequence see in a layer, each counted once.
 uint64_t seen_positions(const StepRows& s, uint32_t window) {
@@ -41,8 +40,9 @@ StepCost& StepCost::operator+=(const StepCost& other) {
 }
 
 StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::span<const StepRows> sequences,
-                   uint32_t logit_rows) {
-  const uint64_t token_bytes = uint64_t{config.kv_dim()} * kPlanes * kF16Bytes;  // of one layer
+                   uint32_t logit_rows, KvType kv_type) {
+  const uint64_t token_bytes = uint64_t{config.kv_dim()} * kPlanes * kv_element_bytes(kv_type) +
+                               config.kv_heads * kv_scale_bytes(kv_type);  // of one layer
   StepCost cost;
   uint64_t rows = 0;
   for (const StepRows& s : sequences) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/kv_type.h"
 #include "models/model_config.h"
 #include "models/weight_sizes.h"
 #include "perf/hardware_profile.h"
@@ -20,11 +21,11 @@ struct StepRows {
 //
 //   weight_bytes    layer_bytes + (head_bytes if G > 0) + R * embedding_row_bytes
 //                   Every matrix once: kernels keep a panel in cache for all rows.
-//   kv_read_bytes   sum over sequences and layers: seen * H_kv * D * 2 planes * 2 bytes (f16)
+//   kv_read_bytes   sum over sequences and layers: seen * H_kv * (D * 2 planes * 2 bytes; int8: D * 2 + 8)
 //                   `seen` counts the positions that any of the sequence's rows sees: context + rows, less
 //                   those before the first row's window. Each once, as if rows and query heads that share a
 //                   position shared its load; the step's own rows count, for they are read back.
-//   kv_write_bytes  R * L * H_kv * D * 2 * 2
+//   kv_write_bytes  R * L * H_kv * the same
 //   linear_macs     R * layer_macs + G * head_macs                  (int8 times int8 for quantised weights)
 //   attention_macs  sum over sequences, layers and rows: visible(row) * H * D * 2   (f32: q.k and p.v)
 //                   visible(row at position p) = p + 1, at most the layer's window
@@ -44,7 +45,7 @@ struct StepCost {
 };
 
 StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::span<const StepRows> sequences,
-                   uint32_t logit_rows);
+                   uint32_t logit_rows, KvType kv_type = KvType::kF16);
 
 // The least seconds a machine needs for it: its bytes at the machine's read rate for a working set of this
 // size, its multiply-adds at the peaks of their kinds. Reading and computing overlap, so the larger bounds.

@@ -114,5 +114,17 @@ TEST(StepFloor, TheLargerBounds) {
   EXPECT_DOUBLE_EQ(floor.seconds(), 40);
 }
 
+// A byte per value, and per KV head a scale for K and one for V.
+TEST(StepCost, Int8KvCountsItsScales) {
+  const std::vector<StepRows> rows = {{.rows = 1, .context = 10}};
+  const ModelConfig config = small_config();
+  const StepCost f16 = step_cost(config, kWeights, rows, 0);
+  const StepCost int8 = step_cost(config, kWeights, rows, 0, KvType::kInt8);
+  const uint64_t layers = config.windows.size();
+  EXPECT_EQ(f16.kv_write_bytes, layers * config.kv_dim() * 4);
+  EXPECT_EQ(int8.kv_write_bytes, layers * (config.kv_dim() * 2 + config.kv_heads * 8));
+  EXPECT_EQ(int8.kv_read_bytes * f16.kv_write_bytes, f16.kv_read_bytes * int8.kv_write_bytes);
+}
+
 }  // namespace
 }  // namespace kvasir
