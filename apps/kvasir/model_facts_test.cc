@@ -16,9 +16,9 @@ TEST(ModelFacts, CountTheVocabulary) {
   const TestFile plain(TinyModel{}.bytes());
   const TestFile padded(TinyModel{.tokens = 20, .rows = 32}.bytes());
   const TestFile without_tokenizer(TinyModel{.tokens = 0, .rows = 24}.bytes());
-  EXPECT_EQ(read_model_facts(plain.path()).value().config.vocab_size, 20u);
-  EXPECT_EQ(read_model_facts(padded.path()).value().config.vocab_size, 20u);
-  EXPECT_EQ(read_model_facts(without_tokenizer.path()).value().config.vocab_size, 24u);
+  EXPECT_EQ(read_model_facts(plain.path(), KvType::kF16).value().config.vocab_size, 20u);
+  EXPECT_EQ(read_model_facts(padded.path(), KvType::kF16).value().config.vocab_size, 20u);
+  EXPECT_EQ(read_model_facts(without_tokenizer.path(), KvType::kF16).value().config.vocab_size, 24u);
 }
 
 TEST(ChatTemplateFile, IsReadAndParsed) {
