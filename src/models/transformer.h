@@ -13,7 +13,7 @@ namespace kvasir {
 
 // The decoder of `llama`, `qwen2`, `gemma3` and their kin: pre-norm attention and gated MLP, driven by
 // ModelConfig and by which tensors exist. All threads run the whole pass together and meet at barriers; each
-// phase splits rows, output panels or (sequence, KV head, token tile) items, never a reduction, so thread
+// phase splits rows, output panels or attention items (attention_plan.h), never a reduction, so thread
 // count cannot touch a bit.
 class Transformer final : public CausalLm {
  public:

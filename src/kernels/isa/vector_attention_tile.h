@@ -39,21 +39,18 @@ void score_tiles(const Element* const* k, const Element* const* ahead, const flo
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) acc[r][n] = V::broadcast(0.0f);
   }
-  constexpr size_t kStep = kVectorsPerLine<Element>;
-  for (size_t d = 0; d < head_dim; d += kStep) {
+  for (size_t d = 0; d < head_dim; ++d) {
+    V keys[N];
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) prefetch(ahead[n] + d * kKvTile);
+    for (int n = 0; n < N; ++n) {
+      keys[n] = widen<V>(k[n] + d * kKvTile);
+      prefetch(ahead[n] + d * kKvTile);
+    }
 #pragma GCC unroll 8
-    for (size_t i = d; i < d + kStep; ++i) {
-      V keys[N];
+    for (int r = 0; r < R; ++r) {
+      const V query = V::broadcast(q[d * R + r]);
 #pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) keys[n] = widen<V>(k[n] + i * kKvTile);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const V query = V::broadcast(q[i * R + r]);
-#pragma GCC unroll 8
-        for (int n = 0; n < N; ++n) acc[r][n] = fma(query, keys[n], acc[r][n]);
-      }
+      for (int n = 0; n < N; ++n) acc[r][n] = fma(query, keys[n], acc[r][n]);
     }
   }
 #pragma GCC unroll 8
