@@ -46,6 +46,9 @@ Status read_dimensions(const GgufMetadata& m, const std::string& arch, ModelConf
     return corrupt(
         fmt::format("{0}.attention.head_count is {1}, not a multiple of {0}.attention.head_count_kv {2}",
                     arch, c.heads, c.kv_heads));
+  if (c.heads / c.kv_heads > kAttnMaxRows)
+    return unsupported(fmt::format("{} heads share {} KV heads: at most {} may share one", c.heads,
+                                   c.kv_heads, kAttnMaxRows));
   if (c.head_dim % 16 != 0 || c.head_dim > 256)
     return unsupported(fmt::format("head dimension {}: must be a multiple of 16, at most 256", c.head_dim));
   for (const auto& [what, value] :
