@@ -1,6 +1,7 @@
-// Attention over paged f16 KV, one thread, for the head shapes of the models we fetch: decode (one token at a
-// context length; the KV of many layers, so that it comes from memory) and prefill (512 tokens from position
-// 0).
+// Attention over paged KV, one thread, for the head shapes of the models we fetch: decode (one token at a
+// context length; the KV of many layers, so that it comes from memory), prefill (512 tokens from position 0)
+// and sixteen sequences that decode on one prefix of 2,048 tokens, with a call for all (cascade) and with a
+// call for each (apart).
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -57,33 +58,72 @@ class Layers {
     }
   }
 
+  // The last token of `count` sequences whose blocks are all the same, so that it stands for any sequences
+  // that share all but little: in as many calls as rows allow, or one each.
+  void run_family(const KernelTable& kernels, uint32_t layer, uint32_t context, uint32_t count,
+                  bool cascade) {
+    const uint32_t group = shape_.heads / shape_.kv_heads;
+    const uint32_t per_call = cascade ? std::min(count, kAttnMaxRows / group) : 1;
+    for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
+      for (uint32_t s = 0; s < count; s += per_call)
+        family_call(kernels, layer, h, context - 1, s, std::min(per_call, count - s));
+    }
+  }
+
   size_t layer_bytes() const { return blocks_ * 2 * plane_ * sizeof(uint16_t); }
 
  private:
-  void call(const KernelTable& kernels, uint32_t layer, uint32_t kv_head, uint32_t first, uint32_t token,
-            uint32_t tokens) {
-    const uint32_t group = shape_.heads / shape_.kv_heads;
+  // Rows of a call; token t's query and result are number `token` + t.
+  struct Rows {
     const float* q[kAttnMaxRows];
     float* out[kAttnMaxRows];
     int32_t positions[kAttnMaxRows];
-    AttentionArgs a;
-    for (uint32_t t = 0; t < tokens; ++t) {
-      for (uint32_t g = 0; g < group; ++g, ++a.rows) {
-        const size_t at = (size_t{token + t} * shape_.heads + kv_head * group + g) * shape_.head_dim;
-        q[a.rows] = q_.data() + at;
-        out[a.rows] = out_.data() + at;
-        positions[a.rows] = static_cast<int32_t>(first + token + t);
-      }
+    uint32_t count = 0;
+  };
+  void add_token(Rows& rows, uint32_t token, uint32_t kv_head, uint32_t position) {
+    const uint32_t group = shape_.heads / shape_.kv_heads;
+    for (uint32_t g = 0; g < group; ++g, ++rows.count) {
+      const size_t at = (size_t{token} * shape_.heads + kv_head * group + g) * shape_.head_dim;
+      rows.q[rows.count] = q_.data() + at;
+      rows.out[rows.count] = out_.data() + at;
+      rows.positions[rows.count] = static_cast<int32_t>(position);
     }
+  }
+  AttentionArgs arguments(const Rows& rows, uint32_t layer, uint32_t kv_head) {
+    AttentionArgs a;
     uint16_t* base = memory_.as<uint16_t>().data() + layer * (layer_bytes() / sizeof(uint16_t));
     a.kv = {base, 2 * plane_, kBlockSize, shape_.kv_heads, shape_.head_dim, plane_};
     a.kv_head = kv_head;
-    a.blocks = table_.data();
-    a.q = q;
-    a.out = out;
-    a.positions = positions;
+    a.rows = rows.count;
+    a.q = rows.q;
+    a.out = rows.out;
+    a.positions = rows.positions;
     a.scale = 0.1f;
     a.scratch = scratch_.data();
+    return a;
+  }
+  void call(const KernelTable& kernels, uint32_t layer, uint32_t kv_head, uint32_t first, uint32_t token,
+            uint32_t tokens) {
+    Rows rows;
+    for (uint32_t t = token; t < token + tokens; ++t) add_token(rows, t, kv_head, first + t);
+    AttentionArgs a = arguments(rows, layer, kv_head);
+    const AttentionSequence sequence = {table_.data(), a.rows};
+    a.sequences = &sequence;
+    a.sequence_count = 1;
+    kernels.attention(a);
+  }
+  void family_call(const KernelTable& kernels, uint32_t layer, uint32_t kv_head, uint32_t position,
+                   uint32_t first, uint32_t count) {
+    Rows rows;
+    AttentionSequence sequences[kAttnMaxRows];
+    for (uint32_t s = 0; s < count; ++s) {
+      sequences[s] = {table_.data(), shape_.heads / shape_.kv_heads};
+      add_token(rows, first + s, kv_head, position);
+    }
+    AttentionArgs a = arguments(rows, layer, kv_head);
+    a.sequences = sequences;
+    a.sequence_count = count;
+    a.shared = count > 1 ? position / kAttnChunk * kAttnChunk : 0;
     kernels.attention(a);
   }
 
@@ -116,6 +156,21 @@ void decode(benchmark::State& state, const Shape& shape, Isa isa, uint32_t conte
   report(state, 4.0 * context * shape.heads * shape.head_dim, static_cast<double>(layer));
 }
 
+void family(benchmark::State& state, const Shape& shape, Isa isa, bool cascade) {
+  constexpr uint32_t kSequences = 16;
+  constexpr uint32_t kContext = 2048 + 16;
+  constexpr size_t kMemory = size_t{96} << 20;
+  const size_t layer = size_t{kContext} * shape.kv_heads * shape.head_dim * 2 * sizeof(uint16_t);
+  const auto layers = static_cast<uint32_t>(kMemory / layer);
+  Layers kv(shape, kContext, kSequences, layers);
+  uint32_t next = 0;
+  for (auto _ : state) {
+    kv.run_family(kernel_table(isa), next, kContext, kSequences, cascade);
+    next = (next + 1) % layers;
+  }
+  report(state, 4.0 * kSequences * kContext * shape.heads * shape.head_dim, static_cast<double>(layer));
+}
+
 void prefill(benchmark::State& state, const Shape& shape, Isa isa, uint32_t tokens) {
   Layers kv(shape, tokens, tokens, 1);
   for (auto _ : state) kv.run(kernel_table(isa), 0, 0, tokens);
@@ -135,6 +190,11 @@ int main(int argc, char** argv) {
       for (const uint32_t context : {512u, 4096u}) {
         benchmark::RegisterBenchmark(("decode" + std::to_string(context) + suffix).c_str(), decode, shape,
                                      isa, context)
+            ->Unit(benchmark::kMicrosecond);
+      }
+      for (const bool cascade : {true, false}) {
+        const char* name = cascade ? "cascade2048x16" : "apart2048x16";
+        benchmark::RegisterBenchmark((name + suffix).c_str(), family, shape, isa, cascade)
             ->Unit(benchmark::kMicrosecond);
       }
       benchmark::RegisterBenchmark(("prefill512" + suffix).c_str(), prefill, shape, isa, 512u)

@@ -1,6 +1,8 @@
 // Same tokens, same bits: logits may not depend on chunks, batch mates, block tables, threads or instruction
 // set (docs/numerics.md). Run on the real small models.
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -49,8 +51,53 @@ std::vector<float> run(LoadedModel& m, const std::vector<TokenId>& tokens, uint3
   return all;
 }
 
+// Computes rows [first, first + rows[s]) of each sequence s in one step and returns the logits of all rows.
+std::vector<float> step(LoadedModel& m, const std::vector<LoadedModel::Tables>& tables,
+                        const std::vector<std::vector<TokenId>>& texts, uint32_t first,
+                        const std::vector<uint32_t>& rows) {
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions;
+  std::vector<ForwardBatch::Sequence> sequences;
+  std::vector<uint32_t> logit_rows;
+  for (size_t s = 0; s < rows.size(); ++s) {
+    sequences.push_back({static_cast<uint32_t>(tokens.size()), rows[s], tables[s].pointers});
+    for (uint32_t r = 0; r < rows[s]; ++r) {
+      logit_rows.push_back(static_cast<uint32_t>(tokens.size()));
+      tokens.push_back(texts[s][first + r]);
+      positions.push_back(static_cast<int32_t>(first + r));
+    }
+  }
+  std::vector<float> logits(tokens.size() * m.vocab());
+  m.model().forward({tokens, positions, sequences, logit_rows}, m.store(), logits);
+  return logits;
+}
+
+// Logits of some rows of sequences that begin with the same `prefix` tokens, a multiple of the block size:
+// each with K and V of its own, or all on the first one's blocks.
+std::vector<float> run_family(LoadedModel& m, uint32_t prefix, const std::vector<uint32_t>& rows,
+                              bool shared) {
+  const uint32_t block_size = m.store().layout().block_size();
+  const uint32_t entries = prefix / block_size + 1;
+  std::vector<LoadedModel::Tables> tables;
+  std::vector<std::vector<TokenId>> texts;
+  const auto common = random_tokens(prefix, m.vocab(), 21);
+  for (uint32_t s = 0; s < rows.size(); ++s) {
+    tables.push_back(m.make_tables(s * entries, entries));
+    texts.push_back(common);
+    const auto own = random_tokens(rows[s], m.vocab(), 500 + s);
+    texts[s].insert(texts[s].end(), own.begin(), own.end());
+    if (s != 0 && shared) m.share_prefix(tables[s], tables[0], prefix / block_size);
+    if (s != 0 && shared) continue;
+    for (uint32_t first = 0; first < prefix; first += 256)
+      step(m, {tables[s]}, {texts[s]}, first, {std::min(256u, prefix - first)});
+  }
+  return step(m, tables, texts, prefix, rows);
+}
+
+// NaN equals nothing, lest two broken runs agree.
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0 &&
+         std::all_of(a.begin(), a.end(), [](float v) { return std::isfinite(v); });
 }
 
 class EveryModel : public testing::TestWithParam<const char*> {
@@ -87,6 +134,29 @@ TEST_P(EveryModel, LogitsDoNotDependOnThreadsIsaOrBlockSize) {
   expect_same(best_isa(), 3, 16);
   expect_same(best_isa(), 2, 64);
   if (isa_supported(Isa::kAvx2)) expect_same(Isa::kAvx2, 2, 32);
+}
+
+TEST_P(EveryModel, LogitsDoNotDependOnWhoSharesThePrefix) {
+  const std::vector<uint32_t> rows = {1, 1, 3, 1};
+  std::vector<float> own;
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    LoadedModel m(GetParam(), best_isa(), threads);
+    if (threads == 1) own = run_family(m, 192, rows, false);
+    EXPECT_TRUE(same_bits(own, run_family(m, 192, rows, true))) << threads << " threads";
+  }
+}
+
+// Contexts of several splits: cut among threads, and read once for two sequences.
+TEST(LongContext, LogitsDoNotDependOnThreadsOrSharing) {
+  const char* file = "smollm2-135m-instruct-q4_1.gguf";
+  if (!std::filesystem::exists(model_path(file))) GTEST_SKIP() << "models/" << file << " is absent";
+  const std::vector<uint32_t> rows = {1, 9};
+  std::vector<float> own;
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    LoadedModel m(file, best_isa(), threads, 64);
+    if (threads == 1) own = run_family(m, 2176, rows, false);
+    EXPECT_TRUE(same_bits(own, run_family(m, 2176, rows, threads != 2))) << threads << " threads";
+  }
 }
 
 // The scalar reference is slow: the smallest model and a few tokens.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <memory>
@@ -61,6 +62,14 @@ class LoadedModel {
     }
     for (const auto& v : t.ids) t.pointers.push_back(v.data());
     return t;
+  }
+
+  // Puts the first `entries` entries of `table` where those of `of` are.
+  void share_prefix(Tables& table, const Tables& of, uint32_t entries) const {
+    for (size_t g = 0; g < of.ids.size(); ++g) {
+      const size_t ids = size_t{entries} * store_->layout().groups()[g].units;
+      std::copy_n(of.ids[g].begin(), ids, table.ids[g].begin());
+    }
   }
 
   CausalLm& model() { return *model_; }

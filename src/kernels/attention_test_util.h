@@ -106,35 +106,74 @@ struct AttentionKnobs {
   float scale = 0.125f;
 };
 
+// Arguments of a call and what they point to; the results are out, [rows][head_dim].
+struct TestCall {
+  TestCall(const TestKv& kv, const TestRows& rows, const AttentionKnobs& knobs, size_t begin, size_t end)
+      : out((end - begin) * kv.planes().head_dim) {
+    for (size_t r = begin; r < end; ++r) {
+      q.push_back(rows.q[r].data());
+      results.push_back(out.data() + (r - begin) * kv.planes().head_dim);
+    }
+    sequence = {kv.table(), static_cast<uint32_t>(end - begin)};
+    args.kv = kv.planes();
+    args.kv_head = knobs.kv_head;
+    args.sequences = &sequence;
+    args.sequence_count = 1;
+    args.block_stride = kv.units();
+    args.rows = sequence.rows;
+    args.q = q.data();
+    args.out = results.data();
+    args.positions = rows.positions.data() + begin;
+    args.window = knobs.window;
+    args.scale = knobs.scale;
+    args.softcap = knobs.softcap;
+  }
+  TestCall(const TestCall&) = delete;
+
+  void run(Isa isa) {
+    static const AlignedBuffer scratch(kAttnScratchBytes);
+    std::fill_n(scratch.as<uint32_t>().data(), scratch.size() / 4,
+                0x7fc00000u);  // nothing may come from before
+    args.scratch = scratch.data();
+    kernel_table(isa).attention(args);
+  }
+
+  // The same in pieces: splits [cuts[i], cuts[i + 1]) each, last piece first, then merged row by row.
+  void run_cut(Isa isa, const std::vector<uint32_t>& cuts) {
+    const uint32_t width = attention_partial_floats(args.kv.head_dim);
+    const size_t per_row = size_t{cuts.back() - cuts[0]} * width;
+    std::vector<float> partials(args.rows * per_row, std::numeric_limits<float>::quiet_NaN());
+    std::vector<float*> places(args.rows);
+    args.partials = places.data();
+    for (size_t i = cuts.size() - 1; i-- > 0;) {
+      args.split_begin = cuts[i];
+      args.split_end = cuts[i + 1];
+      for (uint32_t r = 0; r < args.rows; ++r)
+        places[r] = partials.data() + r * per_row + size_t{cuts[i] - cuts[0]} * width;
+      run(isa);
+    }
+    for (uint32_t r = 0; r < args.rows; ++r) {
+      const auto position = static_cast<uint32_t>(args.positions[r]);
+      const uint32_t seen = args.window != 0 && position + 1 > args.window ? position + 1 - args.window : 0;
+      const uint32_t first = seen / kAttnSplit;
+      kernel_table(isa).merge_attention(partials.data() + r * per_row + size_t{first - cuts[0]} * width,
+                                        position / kAttnSplit + 1 - first, args.kv.head_dim, results[r]);
+    }
+  }
+
+  std::vector<const float*> q;
+  std::vector<float> out;
+  std::vector<float*> results;
+  AttentionSequence sequence;
+  AttentionArgs args;
+};
+
 // Runs rows [begin, end) in one call; the result is [rows * head_dim].
 inline std::vector<float> attend(Isa isa, const TestKv& kv, const TestRows& rows, const AttentionKnobs& knobs,
                                  size_t begin, size_t end) {
-  static const AlignedBuffer scratch(kAttnScratchBytes);
-  std::fill_n(scratch.as<uint32_t>().data(), scratch.size() / 4,
-              0x7fc00000u);  // nothing may come from before
-  const uint32_t dim = kv.planes().head_dim;
-  std::vector<float> out((end - begin) * dim);
-  std::vector<const float*> q;
-  std::vector<float*> results;
-  for (size_t r = begin; r < end; ++r) {
-    q.push_back(rows.q[r].data());
-    results.push_back(out.data() + (r - begin) * dim);
-  }
-  AttentionArgs args;
-  args.kv = kv.planes();
-  args.kv_head = knobs.kv_head;
-  args.blocks = kv.table();
-  args.block_stride = kv.units();
-  args.rows = static_cast<uint32_t>(end - begin);
-  args.q = q.data();
-  args.out = results.data();
-  args.positions = rows.positions.data() + begin;
-  args.window = knobs.window;
-  args.scale = knobs.scale;
-  args.softcap = knobs.softcap;
-  args.scratch = scratch.data();
-  kernel_table(isa).attention(args);
-  return out;
+  TestCall call(kv, rows, knobs, begin, end);
+  call.run(isa);
+  return call.out;
 }
 
 // All rows, `per_call` at a time.

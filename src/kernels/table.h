@@ -55,8 +55,8 @@ struct KvPlanes {
   size_t v_offset = 0;    // elements from a layer's K plane to its V plane
 };
 
-// Attention of some query rows of one sequence and one KV head over its whole visible context. Rows are
-// (token, query head of the group) pairs; all rows of a call share the block table. Online softmax over
+// Attention of some query rows under one KV head over their whole visible context. Rows are (token, query
+// head of the group) pairs of one or more sequences, those of a sequence side by side. Online softmax over
 // chunks of kAttnChunk positions counted from 0, partial results of each kAttnSplit positions merged in
 // ascending order (docs/numerics.md, rule 4). Visible to position p: max(0, p - window + 1) .. p (window 0:
 // everything).
@@ -64,22 +64,45 @@ inline constexpr uint32_t kAttnChunk = 64;
 inline constexpr uint32_t kAttnSplit = 1024;
 inline constexpr uint32_t kAttnMaxRows = 96;
 inline constexpr uint32_t kAttnMaxHeadDim = 256;  // head_dim: any multiple of 16 up to it
+
+// A sequence of a call: its next `rows` rows. Position p lives in blocks[p / block_size * block_stride].
+struct AttentionSequence {
+  const BlockId* blocks = nullptr;
+  uint32_t rows = 0;
+};
+
 struct AttentionArgs {
   KvPlanes kv;
   uint32_t kv_head = 0;
-  // Block table: position p lives in blocks[p / block_size * block_stride].
-  const BlockId* blocks = nullptr;
+  const AttentionSequence* sequences = nullptr;
+  uint32_t sequence_count = 0;
   uint32_t block_stride = 1;
-  uint32_t rows = 0;                   // <= kAttnMaxRows
+  // Positions below it lie in the same blocks for every sequence and every row sees all of them: they are
+  // read once for all rows. A multiple of kAttnChunk.
+  uint32_t shared = 0;
+  uint32_t rows = 0;                   // of all sequences, <= kAttnMaxRows
   const float* const* q = nullptr;     // [rows] -> head_dim floats, after RoPE
   float* const* out = nullptr;         // [rows] -> head_dim floats
-  const int32_t* positions = nullptr;  // [rows], not descending
+  const int32_t* positions = nullptr;  // [rows], not descending within a sequence
   uint32_t window = 0;
-  float scale = 1.0f;            // applied to q before the product
-  float softcap = 0.0f;          // 0: none; else s = cap * tanh(s / cap)
+  float scale = 1.0f;    // applied to q before the product
+  float softcap = 0.0f;  // 0: none; else s = cap * tanh(s / cap)
+  // A call for some splits only: partials[r] takes row r's partial result of split split_begin, the results
+  // of later splits follow it; nothing is written for a split that the row does not see, and `out` is not
+  // used. merge_attention makes the result from them.
+  float* const* partials = nullptr;  // [rows] -> [split_end - split_begin][attention_partial_floats()]
+  uint32_t split_begin = 0;
+  uint32_t split_end = UINT32_MAX;
   std::byte* scratch = nullptr;  // per thread, kAttnScratchBytes, 64-byte aligned
 };
 inline constexpr size_t kAttnScratchBytes = size_t{1} << 20;
+
+// A partial result: the largest score, the sum of exp(score - largest), and from kAttnPartialHead on V
+// weighted by those, head_dim floats.
+inline constexpr uint32_t kAttnPartialHead = 16;
+constexpr uint32_t attention_partial_floats(uint32_t head_dim) {
+  return kAttnPartialHead + head_dim;
+}
 
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 enum class RopeKind : uint8_t {
@@ -116,6 +139,9 @@ struct KernelTable {
   void (*store_kv)(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
                    const float* v);
   void (*attention)(const AttentionArgs& args);
+  // The result of one row from its `count` >= 1 neighbouring partial results, merged in ascending order:
+  // the bits that one call for all splits gives.
+  void (*merge_attention)(const float* partials, uint32_t count, uint32_t head_dim, float* out);
 
   // Over one row of n logits: the largest value's index (ties to the lowest; NaN never wins); and
   // log(sum(exp(x - max))) + max in a fixed order.

@@ -1,7 +1,6 @@
 #include "models/transformer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "kernels/quant_codec.h"
@@ -27,32 +26,18 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelT
       pool_(pool),
       limits_(limits),
       buffers_(config_, limits, pool.size()),
-      next_item_(std::make_unique<std::atomic<uint32_t>[]>(config_.layers)) {
+      attention_(config_, limits, kernels, pool.size()) {
   inv_freq_[0] = inverse_frequencies(config_.rope_dim, config_.rope_base, config_.rope_linear_factor,
                                      weights_.rope_factors);
   inv_freq_[1] = inverse_frequencies(config_.rope_dim, config_.rope_base_local, 1.0, nullptr);
-  items_.reserve(static_cast<size_t>(limits.max_rows) * config_.kv_heads);
 }
 
 void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) {
   const Step step{batch, kv, logits, static_cast<uint32_t>(batch.tokens.size())};
   CHECK(step.rows <= limits_.max_rows && batch.logit_rows.size() <= limits_.max_logit_rows);
   CHECK(logits.size() >= batch.logit_rows.size() * config_.vocab_size);
-  plan_attention(batch);
+  attention_.plan(batch, kv);
   pool_.run([&](Worker& worker) { run_worker(worker, step); });
-}
-
-void Transformer::plan_attention(const ForwardBatch& batch) {
-  items_.clear();
-  const uint32_t group = config_.heads / config_.kv_heads;
-  const uint32_t tile = std::max(1u, kAttnMaxRows / group);
-  for (uint32_t s = 0; s < batch.sequences.size(); ++s) {
-    const ForwardBatch::Sequence& seq = batch.sequences[s];
-    for (uint32_t r = 0; r < seq.rows; r += tile)
-      for (uint32_t h = 0; h < config_.kv_heads; ++h)
-        items_.push_back({s, seq.first_row + r, std::min(tile, seq.rows - r), h});
-  }
-  for (uint32_t l = 0; l < config_.layers; ++l) next_item_[l].store(0, std::memory_order_relaxed);
 }
 
 void Transformer::run_worker(Worker& worker, const Step& step) {
@@ -67,7 +52,7 @@ void Transformer::run_worker(Worker& worker, const Step& step) {
     products(worker, qkv, b.hidden_q, b.normed, step.rows);
     worker.barrier();
     qkv_rows(worker, step, l);
-    attend(worker, step, l);
+    attention_.run(worker, step.batch, step.kv, l, b);
     branch_output(worker, {&w.o, w.o_bias, nullptr, config_.hidden_dim}, b.attn_q, b.attn, step.rows,
                   w.post_attn_norm);
     norm_rows(worker, step.rows, w.ffn_norm);
@@ -155,7 +140,7 @@ void Transformer::qkv_rows(Worker& worker, const Step& step, uint32_t layer) {
   const KvLayout::Layer& place = step.kv.layout().layer(layer);
   const uint32_t units = step.kv.layout().groups()[place.group].units;
   const uint32_t block_size = step.kv.layout().block_size();
-  const KvPlanes kv = planes(step.kv, layer);
+  const KvPlanes kv = kv_planes(step.kv, layer);
   const uint32_t hd = config_.head_dim, half = config_.rope_dim / 2;
   const bool local = config_.local_rope && config_.windows[layer] != 0;
   const auto [begin, end] = worker.share(step.rows);
@@ -182,51 +167,6 @@ void Transformer::qkv_rows(Worker& worker, const Step& step, uint32_t layer) {
     }
   }
   worker.barrier();
-}
-
-// Items go to whichever worker is free: the order cannot touch a result. Ends at a barrier.
-void Transformer::attend(Worker& worker, const Step& step, uint32_t layer) {
-  std::byte* scratch = buffers_.scratch(worker.index());
-  for (;;) {
-    const uint32_t i = next_item_[layer].fetch_add(1, std::memory_order_relaxed);
-    if (i >= items_.size()) break;
-    attend_item(items_[i], step, layer, scratch);
-  }
-  worker.barrier();
-}
-
-void Transformer::attend_item(const AttentionItem& item, const Step& step, uint32_t layer,
-                              std::byte* scratch) {
-  const KvLayout::Layer& place = step.kv.layout().layer(layer);
-  const uint32_t group = config_.heads / config_.kv_heads, hd = config_.head_dim;
-  std::array<const float*, kAttnMaxRows> q;
-  std::array<float*, kAttnMaxRows> out;
-  std::array<int32_t, kAttnMaxRows> positions;
-  uint32_t n = 0;
-  for (uint32_t r = item.first_row; r < item.first_row + item.rows; ++r) {
-    for (uint32_t g = 0; g < group; ++g, ++n) {
-      const size_t offset = r * static_cast<size_t>(config_.q_dim()) + (item.kv_head * group + g) * hd;
-      q[n] = buffers_.q + offset;
-      out[n] = buffers_.attn + offset;
-      positions[n] = step.batch.positions[r];
-    }
-  }
-  kernels_.attention({.kv = planes(step.kv, layer),
-                      .kv_head = item.kv_head,
-                      .blocks = step.batch.sequences[item.sequence].tables[place.group] + place.unit,
-                      .block_stride = step.kv.layout().groups()[place.group].units,
-                      .rows = n,
-                      .q = q.data(),
-                      .out = out.data(),
-                      .positions = positions.data(),
-                      .window = config_.windows[layer],
-                      .scale = config_.attention_scale,
-                      .softcap = 0.0f,
-                      .scratch = scratch});
-  const uint32_t first_col = item.kv_head * group * hd;
-  kernels_.quantize_rows(buffers_.attn + item.first_row * static_cast<size_t>(config_.q_dim()) + first_col,
-                         config_.q_dim(), item.rows, group * hd,
-                         advance_groups(buffers_.attn_q, first_col / kGroup), item.first_row);
 }
 
 // Adds a branch to the residual stream, through its own norm where the model has one. Ends at a barrier.
@@ -297,17 +237,6 @@ void Transformer::output_head(Worker& worker, const Step& step) {
   const auto [lo, hi] = worker.share(count);
   for (uint64_t i = lo; i < hi; ++i)
     kernels_.softcap(config_.final_softcap, config_.vocab_size, step.logits.data() + i * config_.vocab_size);
-}
-
-KvPlanes Transformer::planes(const KvStore& kv, uint32_t layer) const {
-  const KvLayout& layout = kv.layout();
-  const KvLayout::Layer& place = layout.layer(layer);
-  return {.base = reinterpret_cast<uint16_t*>(kv.block(BlockId{0}) + place.offset_bytes),
-          .block_stride = layout.block_bytes() / sizeof(uint16_t),
-          .block_size = layout.block_size(),
-          .kv_heads = place.kv_heads,
-          .head_dim = place.head_dim,
-          .v_offset = static_cast<size_t>(layout.block_size()) * place.kv_heads * place.head_dim};
 }
 
 }  // namespace kvasir

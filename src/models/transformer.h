@@ -1,9 +1,9 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
+#include "models/attention_runner.h"
 #include "models/causal_lm.h"
 #include "models/step_buffers.h"
 #include "models/weights.h"
@@ -12,7 +12,7 @@ namespace kvasir {
 
 // The decoder of `llama`, `qwen2`, `gemma3` and their kin: pre-norm attention and gated MLP, driven by
 // ModelConfig and by which tensors exist. All threads run the whole pass together and meet at barriers; each
-// phase splits rows, output panels or (sequence, KV head, token tile) items, never a reduction, so thread
+// phase splits rows, output panels or attention items (attention_plan.h), never a reduction, so thread
 // count cannot touch a bit.
 class Transformer final : public CausalLm {
  public:
@@ -32,13 +32,6 @@ class Transformer final : public CausalLm {
     size_t ldo;
     LinearOutput mode = LinearOutput::kStore;
   };
-  // Attention of some consecutive rows of one sequence under one KV head.
-  struct AttentionItem {
-    uint32_t sequence;
-    uint32_t first_row;
-    uint32_t rows;
-    uint32_t kv_head;
-  };
   struct Step {
     const ForwardBatch& batch;
     KvStore& kv;
@@ -46,7 +39,6 @@ class Transformer final : public CausalLm {
     uint32_t rows;
   };
 
-  void plan_attention(const ForwardBatch& batch);
   void run_worker(Worker& worker, const Step& step);
   void embed_rows(Worker& worker, const Step& step);
   void rope_factors(uint32_t row, int32_t position);
@@ -54,13 +46,10 @@ class Transformer final : public CausalLm {
   void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
                 uint32_t rows);
   void qkv_rows(Worker& worker, const Step& step, uint32_t layer);
-  void attend(Worker& worker, const Step& step, uint32_t layer);
-  void attend_item(const AttentionItem& item, const Step& step, uint32_t layer, std::byte* scratch);
   void branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf,
                      uint32_t rows, const float* post_norm);
   void mlp(Worker& worker, const LayerWeights& layer, uint32_t rows);
   void output_head(Worker& worker, const Step& step);
-  KvPlanes planes(const KvStore& kv, uint32_t layer) const;
 
   ModelConfig config_;
   ModelWeights weights_;
@@ -69,8 +58,7 @@ class Transformer final : public CausalLm {
   Limits limits_;
   StepBuffers buffers_;
   std::vector<double> inv_freq_[2];  // global and local base
-  std::vector<AttentionItem> items_;
-  std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // one cursor per layer
+  AttentionRunner attention_;
 };
 
 }  // namespace kvasir

@@ -13,13 +13,24 @@ namespace kvasir::vec {
 inline constexpr uint32_t kTileRows = 6;  // rows that share one pass over K and V
 inline constexpr uint32_t kChunkTiles = kAttnChunk / kKvTile;
 
+// Part of a call that goes through one block table: some of its rows over positions [from, to). `from` is a
+// multiple of a chunk; `last` says that these rows see no more in this call.
+struct Walk {
+  const BlockId* blocks = nullptr;
+  uint32_t row_begin = 0;
+  uint32_t rows = 0;
+  uint32_t from = 0;
+  uint32_t to = 0;
+  bool last = true;
+};
+
 // Rows [begin, begin + rows) of a call.
 struct RowTile {
   uint32_t begin = 0;
   uint32_t rows = 0;
 };
 
-// Where a chunk's sixteen-token tiles lie. Only tiles that hold a position of the call's visible range are
+// Where a chunk's sixteen-token tiles lie. Only tiles that hold a position of the walk's visible range are
 // set.
 struct ChunkView {
   uint32_t position = 0;  // its first
@@ -94,22 +105,22 @@ static inline AttentionState carve_attention_state(std::byte* scratch, uint32_t 
   return s;
 }
 
-// Row tile `index` of `count` tiles whose sizes differ by at most one.
-static inline RowTile row_tile(uint32_t rows, uint32_t count, uint32_t index) {
-  const uint32_t size = rows / count;
-  const uint32_t larger = rows % count;
-  return {index * size + (index < larger ? index : larger), size + (index < larger ? 1 : 0)};
+// Tile `index` of `count` tiles of a walk's rows whose sizes differ by at most one.
+static inline RowTile row_tile(const Walk& w, uint32_t count, uint32_t index) {
+  const uint32_t size = w.rows / count;
+  const uint32_t larger = w.rows % count;
+  return {w.row_begin + index * size + (index < larger ? index : larger), size + (index < larger ? 1 : 0)};
 }
 
-// The chunk at `position` for rows that see [first, end) in all.
-static inline ChunkView chunk_view(const AttentionArgs& a, uint32_t position, uint32_t first, uint32_t end) {
+// The chunk at `position` of a walk whose rows see nothing before `first`.
+static inline ChunkView chunk_view(const AttentionArgs& a, const Walk& w, uint32_t position, uint32_t first) {
   ChunkView c;
   c.position = position;
   c.head_dim = a.kv.head_dim;
   for (uint32_t i = 0; i < kChunkTiles; ++i) {
     const uint32_t tile = position + i * kKvTile;
-    if (tile + kKvTile <= first || tile >= end) continue;
-    const BlockId block = a.blocks[tile / a.kv.block_size * a.block_stride];
+    if (tile + kKvTile <= first || tile >= w.to) continue;
+    const BlockId block = w.blocks[tile / a.kv.block_size * a.block_stride];
     c.k[i] = k_tile(a.kv, a.kv_head, block, tile % a.kv.block_size);
     c.v[i] = v_row(a.kv, a.kv_head, block, tile % a.kv.block_size);
   }

@@ -15,6 +15,7 @@ void softcap(float cap, uint32_t n, float* y);
 void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
               const float* v);
 void attention(const AttentionArgs& args);
+void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
 }  // namespace kvasir::scalar
@@ -29,6 +30,7 @@ void softcap(float cap, uint32_t n, float* y);
 void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
               const float* v);
 void attention(const AttentionArgs& args);
+void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
 }  // namespace kvasir::avx2
@@ -43,6 +45,7 @@ void softcap(float cap, uint32_t n, float* y);
 void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
               const float* v);
 void attention(const AttentionArgs& args);
+void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
 }  // namespace kvasir::avx512

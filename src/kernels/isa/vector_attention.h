@@ -6,273 +6,162 @@
 #include "kernels/generic/kv_address.h"
 #include "kernels/generic/math.h"
 #include "kernels/isa/attention_state.h"
+#include "kernels/isa/vector_attention_tile.h"
 #include "kernels/isa/vector_reduce.h"
 #include "kernels/table.h"
 
-// Attention over V, sixteen floats of an instruction set (isa/<isa>/lanes.h). Equal to generic/attention.cc
-// to the bit: lanes run along positions in the scores and along head dimensions in the weighted sum, so no
-// reduction of a row depends on how rows are grouped. What grouping buys: K and V are read and widened once
-// for up to kTileRows rows. Included only by isa/<isa>/attention.cc.
+// A call of attention over V, sixteen floats of an instruction set (isa/<isa>/lanes.h): first all rows
+// through the chunks that their sequences share, then each sequence's rows through its own. A row's running
+// softmax lies in the scratch between chunks, so that its operations are those of generic/attention.cc
+// whatever order the chunks of other rows come in. Included only by isa/<isa>/attention.cc.
 namespace kvasir::vec {
-
-// scores[r][16 n + i] = q[r] . k[position 16 n + i] for N neighbouring K tiles. q is packed [head_dim][R];
-// `ahead` are tiles to prefetch.
-template <class V, int R, int N>
-void score_tiles(const uint16_t* const* k, const uint16_t* const* ahead, const float* q, uint32_t head_dim,
-                 float* scores) {
-  V acc[R][N];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) acc[r][n] = V::broadcast(0.0f);
-  }
-  for (size_t d = 0; d < head_dim; ++d) {
-    V keys[N];
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      keys[n] = V::load_half(k[n] + d * kKvTile);
-      prefetch(ahead[n] + d * kKvTile);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const V query = V::broadcast(q[d * R + r]);
-#pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) acc[r][n] = fma(query, keys[n], acc[r][n]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) acc[r][n].store(scores + r * kAttnChunk + n * kKvTile);
-  }
-}
-
-// weighted[r][0 .. 16 N) += p[r][t] * v[t][0 .. 16 N) for t in [begin, end) of a chunk, ascending. v[i] is
-// the row of the chunk's position 16 i.
-template <class V, int R, int N>
-void weigh_columns(const uint16_t* const* v, const ptrdiff_t* ahead, const float* p, uint32_t begin,
-                   uint32_t end, uint32_t head_dim, float* weighted) {
-  V acc[R][N];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) acc[r][n] = V::load(weighted + size_t(r) * head_dim + n * 16);
-  }
-  for (uint32_t t = begin; t < end; ++t) {
-    const uint16_t* row = v[t / kKvTile] + size_t{t % kKvTile} * head_dim;
-    V values[N];
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      values[n] = V::load_half(row + n * 16);
-      if (n % 2 == 0) prefetch(row + ahead[t / kKvTile] + n * 16);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const V weight = V::broadcast(p[r * kAttnChunk + t]);
-#pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) acc[r][n] = fma(weight, values[n], acc[r][n]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) acc[r][n].store(weighted + size_t(r) * head_dim + n * 16);
-  }
-}
-
-// Scores of R rows against the K tiles [first, last) of a chunk.
-template <class V, int R>
-void score_chunk(const ChunkView& c, const float* q, uint32_t first, uint32_t last, float* scores) {
-  uint32_t i = first;
-  for (; i + V::kTileVectors <= last; i += V::kTileVectors) {
-    score_tiles<V, R, V::kTileVectors>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
-  }
-  for (; i < last; ++i) score_tiles<V, R, 1>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
-}
-
-// Adds the positions [begin, end) of a chunk to the weighted sums of R rows.
-template <class V, int R>
-void weigh_chunk(const ChunkView& c, const float* p, uint32_t begin, uint32_t end, float* weighted) {
-  constexpr uint32_t kStep = 16 * V::kTileVectors;
-  if (begin >= end) return;
-  uint32_t d = 0;
-  const uint16_t* v[kChunkTiles];
-  for (; d < c.head_dim; d += d + kStep <= c.head_dim ? kStep : 16) {
-    for (uint32_t i = begin / kKvTile; i <= (end - 1) / kKvTile; ++i) v[i] = c.v[i] + d;
-    if (d + kStep <= c.head_dim) {
-      weigh_columns<V, R, V::kTileVectors>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
-    } else {
-      weigh_columns<V, R, 1>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
-    }
-  }
-}
-
-// Scores to weights: moves the row's running maximum, rescales what it has summed, and replaces the scores of
-// the chunk's positions [begin, end) by exp(score - max); of the others in their tiles, by 0.
-template <class V>
-void soften_row(const AttentionArgs& a, int begin, int end, float* scores, RowState row) {
-  const V none = V::broadcast(-math::kInfinity);
-  const int first = begin / 16;
-  const int last = (end + 15) / 16;
-  V visible[kChunkTiles];
-  V top = none;
-  for (int i = first; i < last; ++i) {
-    V v = V::load(scores + i * 16);
-    if (a.softcap != 0.0f) v = math::softcap(v, V::broadcast(a.softcap));
-    visible[i] = select(V::Mask::between(begin - i * 16, end - i * 16), v, none);
-    top = max(visible[i], top);
-  }
-  V sums = V::load(row.sums);
-  const float chunk_max = reduce_max(top);
-  if (chunk_max > *row.max) {
-    const V factor = math::exp_nonpositive(V::broadcast(*row.max - chunk_max));
-    sums = sums * factor;
-    for (uint32_t d = 0; d < a.kv.head_dim; d += 16)
-      (V::load(row.weighted + d) * factor).store(row.weighted + d);
-    *row.max = chunk_max;
-  }
-  const V row_max = V::broadcast(*row.max);
-  for (int i = first; i < last; ++i) {
-    const V p = math::exp_nonpositive(visible[i] - row_max);
-    p.store(scores + i * 16);
-    sums = sums + p;
-  }
-  sums.store(row.sums);
-}
-
-// One chunk for the R rows of a tile. Rows share the positions that all of them see; what lies before or
-// after, which only some see, is added row by row: a row never touches a position it does not see, whatever
-// is stored there.
-template <class V, int R>
-void attend_chunk(const AttentionArgs& a, const ChunkView& c, const RowTile& tile, AttentionState& state) {
-  uint32_t begin[R];
-  uint32_t end[R];
-  for (int r = 0; r < R; ++r) state.visible_in_chunk(tile.begin + r, c.position, begin[r], end[r]);
-  // Positions do not descend, so neither do the bounds.
-  float* scores = state.scores;
-  score_chunk<V, R>(c, state.packed_q(tile), begin[0] / kKvTile, (end[R - 1] + kKvTile - 1) / kKvTile,
-                    scores);
-  for (int r = 0; r < R; ++r) {
-    if (begin[r] == end[r]) continue;
-    soften_row<V>(a, static_cast<int>(begin[r]), static_cast<int>(end[r]), scores + r * kAttnChunk,
-                  state.row(tile.begin + r));
-  }
-  const uint32_t common_begin = begin[R - 1];
-  const uint32_t common_end = end[0] > common_begin ? end[0] : common_begin;
-  for (int r = 0; r < R; ++r) {
-    const uint32_t stop = end[r] < common_begin ? end[r] : common_begin;
-    weigh_chunk<V, 1>(c, scores + r * kAttnChunk, begin[r], stop, state.row(tile.begin + r).weighted);
-  }
-  weigh_chunk<V, R>(c, scores, common_begin, common_end, state.row(tile.begin).weighted);
-  for (int r = 0; r < R; ++r) {
-    const uint32_t start = begin[r] > common_end ? begin[r] : common_end;
-    weigh_chunk<V, 1>(c, scores + r * kAttnChunk, start, end[r], state.row(tile.begin + r).weighted);
-  }
-}
-
-template <class V>
-void attend_chunk(const AttentionArgs& a, const ChunkView& c, const RowTile& tile, AttentionState& state) {
-  static_assert(kTileRows == 6);
-  switch (tile.rows) {
-    case 1:
-      return attend_chunk<V, 1>(a, c, tile, state);
-    case 2:
-      return attend_chunk<V, 2>(a, c, tile, state);
-    case 3:
-      return attend_chunk<V, 3>(a, c, tile, state);
-    case 4:
-      return attend_chunk<V, 4>(a, c, tile, state);
-    case 5:
-      return attend_chunk<V, 5>(a, c, tile, state);
-    default:
-      return attend_chunk<V, 6>(a, c, tile, state);
-  }
-}
 
 template <class V>
 void clear(float* p, size_t n) {
   for (size_t i = 0; i < n; i += 16) V::broadcast(0.0f).store(p + i);
 }
 
-// Visible ranges, scaled and packed queries, empty totals.
 template <class V>
-void begin_call(const AttentionArgs& a, uint32_t tiles, AttentionState& s) {
+void begin_split(uint32_t r, AttentionState& s) {
+  const RowState row = s.row(r);
+  *row.max = -math::kInfinity;
+  clear<V>(row.sums, 16);
+  clear<V>(row.weighted, s.head_dim);
+}
+
+// Visible ranges, empty totals and splits.
+template <class V>
+void begin_call(const AttentionArgs& a, AttentionState& s) {
   for (uint32_t r = 0; r < a.rows; ++r) {
     for (uint32_t d = 0; d < s.head_dim; d += 16) prefetch(a.q[r] + d);
-  }
-  for (uint32_t i = 0; i < tiles; ++i) {
-    const RowTile tile = row_tile(a.rows, tiles, i);
-    for (uint32_t r = 0; r < tile.rows; ++r) {
-      const float* q = a.q[tile.begin + r];
-      float* packed = s.packed_q(tile) + r;
-      for (uint32_t d = 0; d < s.head_dim; ++d) packed[size_t{d} * tile.rows] = q[d] * a.scale;
-    }
   }
   for (uint32_t r = 0; r < a.rows; ++r) {
     const auto position = static_cast<uint32_t>(a.positions[r]);
     s.first[r] = first_visible(position, a.window);
     s.end[r] = position + 1;
+    DCHECK(a.shared == 0 || (s.first[r] == 0 && s.end[r] > a.shared));
     s.total_max[r] = -math::kInfinity;
     s.total_sum[r] = 0.0f;
+    begin_split<V>(r, s);
   }
   clear<V>(s.total_weighted, size_t{a.rows} * s.head_dim);
 }
 
+// Joins a partial result of one row to those before it.
 template <class V>
-void begin_split(uint32_t rows, AttentionState& s) {
-  for (uint32_t r = 0; r < rows; ++r) s.max[r] = -math::kInfinity;
-  clear<V>(s.sums, size_t{rows} * 16);
-  clear<V>(s.weighted, size_t{rows} * s.head_dim);
+KVASIR_INLINE void merge(float later_max, V later_sum, const float* later_weighted, uint32_t head_dim,
+                         float* max, float* sum, float* weighted) {
+  const float highest = *max < later_max ? later_max : *max;
+  const V keep = math::exp_nonpositive(V::broadcast(*max - highest));
+  const V take = math::exp_nonpositive(V::broadcast(later_max - highest));
+  *max = highest;
+  *sum = first_lane(fma(later_sum, take, V::broadcast(*sum) * keep));
+  for (uint32_t d = 0; d < head_dim; d += 16) {
+    fma(V::load(later_weighted + d), take, V::load(weighted + d) * keep).store(weighted + d);
+  }
 }
 
-// Joins the split of a row to the splits before it.
 template <class V>
-void merge_split(uint32_t r, AttentionState& s) {
-  const RowState later = s.row(r);
-  float* weighted = s.total_weighted + size_t{r} * s.head_dim;
-  const float max = s.total_max[r] < *later.max ? *later.max : s.total_max[r];
-  const V keep = math::exp_nonpositive(V::broadcast(s.total_max[r] - max));
-  const V take = math::exp_nonpositive(V::broadcast(*later.max - max));
-  const V sum = V::broadcast(tree_sum(V::load(later.sums)));
-  s.total_max[r] = max;
-  s.total_sum[r] = first_lane(fma(sum, take, V::broadcast(s.total_sum[r]) * keep));
-  for (uint32_t d = 0; d < s.head_dim; d += 16) {
-    fma(V::load(later.weighted + d), take, V::load(weighted + d) * keep).store(weighted + d);
+void write_result(float sum, const float* weighted, uint32_t head_dim, float* out) {
+  const V divisor = V::broadcast(sum);
+  for (uint32_t d = 0; d < head_dim; d += 16) (V::load(weighted + d) / divisor).store(out + d);
+}
+
+// Hands over the split that holds `position` for the rows that see it, and begins their next one.
+template <class V>
+void finish_split(const AttentionArgs& a, const Walk& w, uint32_t position, AttentionState& s) {
+  const uint32_t split = position / kAttnSplit;
+  for (uint32_t r = w.row_begin; r < w.row_begin + w.rows; ++r) {
+    if (s.first[r] >= (split + 1) * kAttnSplit || s.end[r] <= split * kAttnSplit) continue;
+    const RowState row = s.row(r);
+    const float sum = tree_sum(V::load(row.sums));
+    if (a.partials != nullptr) {
+      float* out = a.partials[r] + size_t{split - a.split_begin} * attention_partial_floats(s.head_dim);
+      out[0] = *row.max;
+      out[1] = sum;
+      for (uint32_t d = 0; d < s.head_dim; d += 16) {
+        V::load(row.weighted + d).store(out + kAttnPartialHead + d);
+      }
+    } else {
+      merge(*row.max, V::broadcast(sum), row.weighted, s.head_dim, s.total_max + r, s.total_sum + r,
+            s.total_weighted + size_t{r} * s.head_dim);
+    }
+    begin_split<V>(r, s);
   }
+}
+
+// The queries of a tile, times the scale: [head_dim][rows of the tile].
+static inline void pack_queries(const AttentionArgs& a, const RowTile& tile, const AttentionState& s) {
+  for (uint32_t r = 0; r < tile.rows; ++r) {
+    const float* q = a.q[tile.begin + r];
+    float* packed = s.packed_q(tile) + r;
+    for (uint32_t d = 0; d < s.head_dim; ++d) packed[size_t{d} * tile.rows] = q[d] * a.scale;
+  }
+}
+
+template <class V>
+void take_walk(const AttentionArgs& a, const Walk& w, AttentionState& s) {
+  if (w.from >= w.to) return;
+  const uint32_t tiles = (w.rows + kTileRows - 1) / kTileRows;
+  for (uint32_t i = 0; i < tiles; ++i) pack_queries(a, row_tile(w, tiles, i), s);
+  const uint32_t first = s.first[w.row_begin];
+  for (uint32_t position = w.from; position < w.to; position += kAttnChunk) {
+    const uint32_t next = position + kAttnChunk;
+    ChunkView chunk = chunk_view(a, w, position, first);
+    look_ahead(chunk, chunk_view(a, w, next, first));
+    for (uint32_t i = 0; i < tiles; ++i) {
+      const RowTile tile = row_tile(w, tiles, i);
+      const bool seen = s.first[tile.begin] < next && s.end[tile.begin + tile.rows - 1] > position;
+      if (seen) attend_chunk<V>(a, chunk, tile, s);
+    }
+    if (next % kAttnSplit == 0 || (w.last && next >= w.to)) finish_split<V>(a, w, position, s);
+  }
+}
+
+KVASIR_INLINE uint32_t smaller(uint32_t a, uint32_t b) {
+  return a < b ? a : b;
+}
+KVASIR_INLINE uint32_t larger(uint32_t a, uint32_t b) {
+  return a < b ? b : a;
 }
 
 template <class V>
 void attention(const AttentionArgs& a) {
   DCHECK(a.rows >= 1 && a.rows <= kAttnMaxRows && a.kv.block_size % kKvTile == 0);
-  DCHECK(a.kv.head_dim % kKvTile == 0 && a.kv.head_dim <= kAttnMaxHeadDim);
+  DCHECK(a.kv.head_dim % kKvTile == 0 && a.kv.head_dim <= kAttnMaxHeadDim && a.shared % kAttnChunk == 0);
   AttentionState s = carve_attention_state(a.scratch, a.kv.head_dim);
-  const uint32_t tiles = (a.rows + kTileRows - 1) / kTileRows;
-  begin_call<V>(a, tiles, s);
-  const uint32_t first = s.first[0];
-  const uint32_t end = s.end[a.rows - 1];
-  for (uint32_t split = first / kAttnSplit * kAttnSplit; split < end; split += kAttnSplit) {
-    const uint32_t split_end = split + kAttnSplit;
-    begin_split<V>(a.rows, s);
-    const uint32_t first_chunk = first > split ? first / kAttnChunk * kAttnChunk : split;
-    for (uint32_t position = first_chunk; position < split_end && position < end; position += kAttnChunk) {
-      ChunkView chunk = chunk_view(a, position, first, end);
-      look_ahead(chunk, chunk_view(a, position + kAttnChunk, first, end));
-      for (uint32_t i = 0; i < tiles; ++i) {
-        const RowTile tile = row_tile(a.rows, tiles, i);
-        const bool seen =
-            s.first[tile.begin] < position + kAttnChunk && s.end[tile.begin + tile.rows - 1] > position;
-        if (seen) attend_chunk<V>(a, chunk, tile, s);
-      }
-    }
-    for (uint32_t r = 0; r < a.rows; ++r) {
-      if (s.first[r] < split_end && s.end[r] > split) merge_split<V>(r, s);
-    }
+  begin_call<V>(a, s);
+  const uint32_t begin = a.split_begin * kAttnSplit;
+  const uint32_t end = a.split_end > UINT32_MAX / kAttnSplit ? UINT32_MAX : a.split_end * kAttnSplit;
+  const uint32_t shared = smaller(a.shared, end);
+  take_walk<V>(a, {a.sequences[0].blocks, 0, a.rows, begin, shared, false}, s);
+  uint32_t row = 0;
+  for (uint32_t i = 0; i < a.sequence_count; ++i) {
+    const AttentionSequence& sequence = a.sequences[i];
+    const uint32_t first = s.first[row] / kAttnChunk * kAttnChunk;
+    const uint32_t own_end = s.end[row + sequence.rows - 1];
+    const Walk own = {sequence.blocks,       row, sequence.rows, larger(first, larger(shared, begin)),
+                      smaller(own_end, end), true};
+    take_walk<V>(a, own, s);
+    row += sequence.rows;
   }
+  if (a.partials != nullptr) return;
   for (uint32_t r = 0; r < a.rows; ++r) {
-    const V sum = V::broadcast(s.total_sum[r]);
-    const float* weighted = s.total_weighted + size_t{r} * s.head_dim;
-    for (uint32_t d = 0; d < s.head_dim; d += 16) (V::load(weighted + d) / sum).store(a.out[r] + d);
+    write_result<V>(s.total_sum[r], s.total_weighted + size_t{r} * s.head_dim, s.head_dim, a.out[r]);
   }
+}
+
+template <class V>
+void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out) {
+  alignas(64) float weighted[kAttnMaxHeadDim];
+  clear<V>(weighted, head_dim);
+  float max = -math::kInfinity;
+  float sum = 0.0f;
+  for (uint32_t i = 0; i < count; ++i, partials += attention_partial_floats(head_dim)) {
+    merge(partials[0], V::broadcast(partials[1]), partials + kAttnPartialHead, head_dim, &max, &sum,
+          weighted);
+  }
+  write_result<V>(sum, weighted, head_dim, out);
 }
 
 }  // namespace kvasir::vec

@@ -1,0 +1,193 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "kernels/generic/kv_address.h"
+#include "kernels/generic/math.h"
+#include "kernels/isa/attention_state.h"
+#include "kernels/isa/vector_reduce.h"
+#include "kernels/table.h"
+
+// One chunk of attention for a tile of rows, over V, sixteen floats of an instruction set
+// (isa/<isa>/lanes.h). Equal to generic/attention.cc to the bit: lanes run along positions in the scores and
+// along head dimensions in the weighted sum, so no reduction of a row depends on how rows are grouped. What
+// grouping buys: K and V are read and widened once for up to kTileRows rows. Included only by
+// isa/vector_attention.h.
+namespace kvasir::vec {
+
+// scores[r][16 n + i] = q[r] . k[position 16 n + i] for N neighbouring K tiles. q is packed [head_dim][R];
+// `ahead` are tiles to prefetch.
+template <class V, int R, int N>
+void score_tiles(const uint16_t* const* k, const uint16_t* const* ahead, const float* q, uint32_t head_dim,
+                 float* scores) {
+  V acc[R][N];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[r][n] = V::broadcast(0.0f);
+  }
+  for (size_t d = 0; d < head_dim; ++d) {
+    V keys[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+      keys[n] = V::load_half(k[n] + d * kKvTile);
+      prefetch(ahead[n] + d * kKvTile);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const V query = V::broadcast(q[d * R + r]);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) acc[r][n] = fma(query, keys[n], acc[r][n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[r][n].store(scores + r * kAttnChunk + n * kKvTile);
+  }
+}
+
+// weighted[r][0 .. 16 N) += p[r][t] * v[t][0 .. 16 N) for t in [begin, end) of a chunk, ascending. v[i] is
+// the row of the chunk's position 16 i.
+template <class V, int R, int N>
+void weigh_columns(const uint16_t* const* v, const ptrdiff_t* ahead, const float* p, uint32_t begin,
+                   uint32_t end, uint32_t head_dim, float* weighted) {
+  V acc[R][N];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[r][n] = V::load(weighted + size_t(r) * head_dim + n * 16);
+  }
+  for (uint32_t t = begin; t < end; ++t) {
+    const uint16_t* row = v[t / kKvTile] + size_t{t % kKvTile} * head_dim;
+    V values[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+      values[n] = V::load_half(row + n * 16);
+      if (n % 2 == 0) prefetch(row + ahead[t / kKvTile] + n * 16);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const V weight = V::broadcast(p[r * kAttnChunk + t]);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) acc[r][n] = fma(weight, values[n], acc[r][n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) acc[r][n].store(weighted + size_t(r) * head_dim + n * 16);
+  }
+}
+
+// Scores of R rows against the K tiles [first, last) of a chunk.
+template <class V, int R>
+void score_chunk(const ChunkView& c, const float* q, uint32_t first, uint32_t last, float* scores) {
+  uint32_t i = first;
+  for (; i + V::kTileVectors <= last; i += V::kTileVectors) {
+    score_tiles<V, R, V::kTileVectors>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
+  }
+  for (; i < last; ++i) score_tiles<V, R, 1>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
+}
+
+// Adds the positions [begin, end) of a chunk to the weighted sums of R rows.
+template <class V, int R>
+void weigh_chunk(const ChunkView& c, const float* p, uint32_t begin, uint32_t end, float* weighted) {
+  constexpr uint32_t kStep = 16 * V::kTileVectors;
+  if (begin >= end) return;
+  uint32_t d = 0;
+  const uint16_t* v[kChunkTiles];
+  for (; d < c.head_dim; d += d + kStep <= c.head_dim ? kStep : 16) {
+    for (uint32_t i = begin / kKvTile; i <= (end - 1) / kKvTile; ++i) v[i] = c.v[i] + d;
+    if (d + kStep <= c.head_dim) {
+      weigh_columns<V, R, V::kTileVectors>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
+    } else {
+      weigh_columns<V, R, 1>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
+    }
+  }
+}
+
+// Scores to weights: moves the row's running maximum, rescales what it has summed, and replaces the scores of
+// the chunk's positions [begin, end) by exp(score - max); of the others in their tiles, by 0.
+template <class V>
+void soften_row(const AttentionArgs& a, int begin, int end, float* scores, RowState row) {
+  const V none = V::broadcast(-math::kInfinity);
+  const int first = begin / 16;
+  const int last = (end + 15) / 16;
+  V visible[kChunkTiles];
+  V top = none;
+  for (int i = first; i < last; ++i) {
+    V v = V::load(scores + i * 16);
+    if (a.softcap != 0.0f) v = math::softcap(v, V::broadcast(a.softcap));
+    visible[i] = select(V::Mask::between(begin - i * 16, end - i * 16), v, none);
+    top = max(visible[i], top);
+  }
+  V sums = V::load(row.sums);
+  const float chunk_max = reduce_max(top);
+  if (chunk_max > *row.max) {
+    const V factor = math::exp_nonpositive(V::broadcast(*row.max - chunk_max));
+    sums = sums * factor;
+    for (uint32_t d = 0; d < a.kv.head_dim; d += 16)
+      (V::load(row.weighted + d) * factor).store(row.weighted + d);
+    *row.max = chunk_max;
+  }
+  const V row_max = V::broadcast(*row.max);
+  for (int i = first; i < last; ++i) {
+    const V p = math::exp_nonpositive(visible[i] - row_max);
+    p.store(scores + i * 16);
+    sums = sums + p;
+  }
+  sums.store(row.sums);
+}
+
+// One chunk for the R rows of a tile. Rows share the positions that all of them see; what lies before or
+// after, which only some see, is added row by row: a row never touches a position it does not see, whatever
+// is stored there.
+template <class V, int R>
+void attend_chunk(const AttentionArgs& a, const ChunkView& c, const RowTile& tile, AttentionState& state) {
+  uint32_t begin[R];
+  uint32_t end[R];
+  for (int r = 0; r < R; ++r) state.visible_in_chunk(tile.begin + r, c.position, begin[r], end[r]);
+  // Positions do not descend, so neither do the bounds.
+  float* scores = state.scores;
+  score_chunk<V, R>(c, state.packed_q(tile), begin[0] / kKvTile, (end[R - 1] + kKvTile - 1) / kKvTile,
+                    scores);
+  for (int r = 0; r < R; ++r) {
+    if (begin[r] == end[r]) continue;
+    soften_row<V>(a, static_cast<int>(begin[r]), static_cast<int>(end[r]), scores + r * kAttnChunk,
+                  state.row(tile.begin + r));
+  }
+  const uint32_t common_begin = begin[R - 1];
+  const uint32_t common_end = end[0] > common_begin ? end[0] : common_begin;
+  for (int r = 0; r < R; ++r) {
+    const uint32_t stop = end[r] < common_begin ? end[r] : common_begin;
+    weigh_chunk<V, 1>(c, scores + r * kAttnChunk, begin[r], stop, state.row(tile.begin + r).weighted);
+  }
+  weigh_chunk<V, R>(c, scores, common_begin, common_end, state.row(tile.begin).weighted);
+  for (int r = 0; r < R; ++r) {
+    const uint32_t start = begin[r] > common_end ? begin[r] : common_end;
+    weigh_chunk<V, 1>(c, scores + r * kAttnChunk, start, end[r], state.row(tile.begin + r).weighted);
+  }
+}
+
+template <class V>
+void attend_chunk(const AttentionArgs& a, const ChunkView& c, const RowTile& tile, AttentionState& state) {
+  static_assert(kTileRows == 6);
+  switch (tile.rows) {
+    case 1:
+      return attend_chunk<V, 1>(a, c, tile, state);
+    case 2:
+      return attend_chunk<V, 2>(a, c, tile, state);
+    case 3:
+      return attend_chunk<V, 3>(a, c, tile, state);
+    case 4:
+      return attend_chunk<V, 4>(a, c, tile, state);
+    case 5:
+      return attend_chunk<V, 5>(a, c, tile, state);
+    default:
+      return attend_chunk<V, 6>(a, c, tile, state);
+  }
+}
+
+}  // namespace kvasir::vec

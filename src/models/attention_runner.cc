@@ -1,0 +1,173 @@
+#include "models/attention_runner.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace kvasir {
+namespace {
+
+std::unique_ptr<std::atomic<uint32_t>[]> counters(size_t count) {
+  return std::make_unique<std::atomic<uint32_t>[]>(count);
+}
+
+}  // namespace
+
+KvPlanes kv_planes(const KvStore& kv, uint32_t layer) {
+  const KvLayout& layout = kv.layout();
+  const KvLayout::Layer& place = layout.layer(layer);
+  return {.base = reinterpret_cast<uint16_t*>(kv.block(BlockId{0}) + place.offset_bytes),
+          .block_stride = layout.block_bytes() / sizeof(uint16_t),
+          .block_size = layout.block_size(),
+          .kv_heads = place.kv_heads,
+          .head_dim = place.head_dim,
+          .v_offset = static_cast<size_t>(layout.block_size()) * place.kv_heads * place.head_dim};
+}
+
+AttentionRunner::AttentionRunner(const ModelConfig& config, const CausalLm::Limits& limits,
+                                 const KernelTable& kernels, uint32_t threads)
+    : config_(config),
+      kernels_(kernels),
+      query_group_(config.heads / config.kv_heads),
+      next_item_(counters(config.layers)) {
+  const size_t bytes = attention_partial_floats(config.head_dim) * sizeof(float);
+  const uint64_t splits = config.context_length / kAttnSplit + 1;
+  const uint64_t needed = splits * limits.max_rows * config.heads;
+  const auto most = static_cast<uint32_t>(std::min<uint64_t>(needed, kMaxPartialBytes / bytes));
+  if (threads > 1) partials_ = AlignedBuffer(most * bytes);
+  const auto specs = config.kv_layers();
+  // Groups come in the order in which KvLayout meets their windows.
+  std::vector<uint32_t> windows;
+  for (const KvLayerSpec& spec : specs) {
+    if (std::find(windows.begin(), windows.end(), spec.window) == windows.end())
+      windows.push_back(spec.window);
+  }
+  for (const uint32_t window : windows) {
+    const AttentionPlan::Shape shape = {.kv_heads = config.kv_heads,
+                                        .group = query_group_,
+                                        .window = window,
+                                        .threads = threads,
+                                        .max_rows = limits.max_rows,
+                                        .max_partials = threads > 1 ? most : 0};
+    groups_.push_back({AttentionPlan(shape), counters(size_t{limits.max_rows} * config.kv_heads)});
+  }
+}
+
+void AttentionRunner::plan(const ForwardBatch& batch, const KvStore& kv) {
+  const auto& layout_groups = kv.layout().groups();
+  CHECK(layout_groups.size() == groups_.size());
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    CHECK(group.plan.shape().window == layout_groups[g].window);
+    group.plan.plan(batch, g, layout_groups[g].units, kv.layout().block_size());
+    const auto units = group.plan.units();
+    for (size_t u = 0; u < units.size(); ++u) {
+      for (uint32_t h = 0; h < config_.kv_heads; ++h)
+        group.pending[u * config_.kv_heads + h].store(units[u].pieces, std::memory_order_relaxed);
+    }
+  }
+  for (uint32_t l = 0; l < config_.layers; ++l) next_item_[l].store(0, std::memory_order_relaxed);
+}
+
+void AttentionRunner::run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
+                          const StepBuffers& buffers) {
+  Group& group = groups_[kv.layout().layer(layer).group];
+  const Layer context = {batch, kv, buffers, layer, group};
+  const auto items = group.plan.items();
+  for (;;) {
+    const uint32_t i = next_item_[layer].fetch_add(1, std::memory_order_relaxed);
+    if (i >= items.size()) break;
+    run_item(items[i], context, buffers.scratch(worker.index()));
+  }
+  worker.barrier();
+}
+
+void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& layer, std::byte* scratch) {
+  const KvLayout::Layer& place = layer.kv.layout().layer(layer.index);
+  const auto units = layer.group.plan.units().subspan(item.unit_begin, item.unit_count);
+  std::array<AttentionSequence, kAttnMaxRows> sequences;
+  std::array<const float*, kAttnMaxRows> q;
+  std::array<float*, kAttnMaxRows> out;
+  std::array<int32_t, kAttnMaxRows> positions;
+  uint32_t n = 0;
+  for (size_t u = 0; u < units.size(); ++u) {
+    const AttentionPlan::Unit& unit = units[u];
+    const uint32_t rows = unit.tokens * query_group_;
+    sequences[u] = {layer.batch.sequences[unit.sequence].tables[place.group] + place.unit, rows};
+    for (uint32_t r = 0; r < rows; ++r, ++n) {
+      const size_t offset = offset_of(unit, item.kv_head, r);
+      q[n] = layer.buffers.q + offset;
+      out[n] = layer.buffers.attn + offset;
+      positions[n] = layer.batch.positions[unit.first_row + r / query_group_];
+      if (item.partial) {
+        const uint32_t first = layer.group.plan.partials_of(unit, item.kv_head, r);
+        out[n] = partial(first + item.split_begin - unit.first_split);
+      }
+    }
+  }
+  kernels_.attention({.kv = kv_planes(layer.kv, layer.index),
+                      .kv_head = item.kv_head,
+                      .sequences = sequences.data(),
+                      .sequence_count = item.unit_count,
+                      .block_stride = layer.kv.layout().groups()[place.group].units,
+                      .shared = item.shared,
+                      .rows = n,
+                      .q = q.data(),
+                      .out = item.partial ? nullptr : out.data(),
+                      .positions = positions.data(),
+                      .window = config_.windows[layer.index],
+                      .scale = config_.attention_scale,
+                      .softcap = 0.0f,
+                      .partials = item.partial ? out.data() : nullptr,
+                      .split_begin = item.split_begin,
+                      .split_end = item.split_end,
+                      .scratch = scratch});
+  if (item.partial)
+    end_piece(item, layer);
+  else
+    for (const AttentionPlan::Unit& unit : units) quantize(unit, item.kv_head, layer);
+}
+
+// Whoever ends the last piece of a unit merges it, and makes its counter ready for the next layer: nobody
+// looks at it again before the barrier.
+void AttentionRunner::end_piece(const AttentionPlan::Item& item, const Layer& layer) {
+  const auto units = layer.group.plan.units();
+  for (uint32_t u = item.unit_begin; u < item.unit_begin + item.unit_count; ++u) {
+    std::atomic<uint32_t>& pending = layer.group.pending[u * config_.kv_heads + item.kv_head];
+    if (pending.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
+    pending.store(units[u].pieces, std::memory_order_relaxed);
+    merge(units[u], item.kv_head, layer);
+    quantize(units[u], item.kv_head, layer);
+  }
+}
+
+void AttentionRunner::merge(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer) {
+  for (uint32_t r = 0; r < unit.tokens * query_group_; ++r) {
+    const uint32_t position = unit.first_position + r / query_group_;
+    const uint32_t first = first_visible(config_.windows[layer.index], position) / kAttnSplit;
+    const uint32_t at = layer.group.plan.partials_of(unit, kv_head, r) + first - unit.first_split;
+    kernels_.merge_attention(partial(at), position / kAttnSplit + 1 - first, config_.head_dim,
+                             layer.buffers.attn + offset_of(unit, kv_head, r));
+  }
+}
+
+void AttentionRunner::quantize(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer) {
+  const uint32_t columns = query_group_ * config_.head_dim;
+  kernels_.quantize_rows(layer.buffers.attn + offset_of(unit, kv_head, 0), config_.q_dim(), unit.tokens,
+                         columns, advance_groups(layer.buffers.attn_q, kv_head * columns / kGroup),
+                         unit.first_row);
+}
+
+size_t AttentionRunner::offset_of(const AttentionPlan::Unit& unit, uint32_t kv_head, uint32_t row) const {
+  const uint32_t token = unit.first_row + row / query_group_;
+  const uint32_t head = kv_head * query_group_ + row % query_group_;
+  return token * static_cast<size_t>(config_.q_dim()) + size_t{head} * config_.head_dim;
+}
+
+float* AttentionRunner::partial(uint32_t index) const {
+  return reinterpret_cast<float*>(partials_.data()) +
+         size_t{index} * attention_partial_floats(config_.head_dim);
+}
+
+}  // namespace kvasir

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/thread_pool.h"
+#include "kernels/table.h"
+#include "kvcache/kv_store.h"
+#include "models/attention_plan.h"
+#include "models/causal_lm.h"
+#include "models/step_buffers.h"
+
+namespace kvasir {
+
+// One layer's planes in the pool, as kernels want them.
+KvPlanes kv_planes(const KvStore& kv, uint32_t layer);
+
+// Plans and runs the attention of a step: one plan per KV group, one cursor per layer from which threads take
+// items, and the buffer of partial results. Everything is allocated at construction.
+class AttentionRunner {
+ public:
+  AttentionRunner(const ModelConfig& config, const CausalLm::Limits& limits, const KernelTable& kernels,
+                  uint32_t threads);
+
+  // Before the parallel region of a step.
+  void plan(const ForwardBatch& batch, const KvStore& kv);
+
+  // One layer of the planned batch: reads buffers.q and the pool, writes buffers.attn and its quantised form.
+  // Items go to whichever worker is free: the order cannot touch a result. Ends at a barrier.
+  void run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
+           const StepBuffers& buffers);
+
+  // The buffer of partial results is no larger than a step of max_rows rows over the whole context needs, and
+  // never larger than this; what finds no place in it is not cut.
+  static constexpr size_t kMaxPartialBytes = size_t{8} << 20;
+
+ private:
+  struct Group {
+    AttentionPlan plan;
+    // Pieces of each cut unit that are not done yet, per KV head: [units][kv_heads].
+    std::unique_ptr<std::atomic<uint32_t>[]> pending;
+  };
+  struct Layer {
+    const ForwardBatch& batch;
+    const KvStore& kv;
+    const StepBuffers& buffers;
+    uint32_t index;
+    Group& group;
+  };
+
+  void run_item(const AttentionPlan::Item& item, const Layer& layer, std::byte* scratch);
+  void end_piece(const AttentionPlan::Item& item, const Layer& layer);
+  void merge(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer);
+  void quantize(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer);
+  // Where a row of a unit lies in buffers.q and buffers.attn; `row` counts (token, query head) pairs.
+  size_t offset_of(const AttentionPlan::Unit& unit, uint32_t kv_head, uint32_t row) const;
+  float* partial(uint32_t index) const;
+
+  const ModelConfig& config_;
+  const KernelTable& kernels_;
+  uint32_t query_group_;  // query heads per KV head
+  std::vector<Group> groups_;
+  std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // per layer
+  AlignedBuffer partials_;
+};
+
+}  // namespace kvasir
