@@ -5,6 +5,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/dtype.h"
+#include "base/kv_type.h"
 #include "base/philox.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -76,6 +77,14 @@ Result<int> quarter(int x) {
 TEST(Result, CarriesValueOrReason) {
   EXPECT_EQ(quarter(8).value(), 2);
   EXPECT_EQ(quarter(6).status().message(), "odd");
+}
+
+TEST(KvType, NamesAndSizes) {
+  EXPECT_EQ(parse_kv_type("auto").value(), KvType::kF16);
+  EXPECT_EQ(parse_kv_type("float16").value(), KvType::kF16);
+  EXPECT_EQ(parse_kv_type(kv_type_name(KvType::kInt8)).value(), KvType::kInt8);
+  EXPECT_NE(parse_kv_type("INT8").status().message().find("INT8"), std::string::npos);
+  EXPECT_FALSE(parse_kv_type("").ok());
 }
 
 TEST(AlignedBuffer, MovesItsMemory) {

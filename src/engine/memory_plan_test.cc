@@ -81,6 +81,19 @@ TEST(KvPoolBytes, EnoughForAllButNotMoreThanFourFifths) {
   EXPECT_EQ(kv_pool_bytes(layout, boxed, 90 * kMiB, 64, 131072).value(), 90 * kMiB);
 }
 
+TEST(KvPoolBytes, Int8HoldsAlmostTwiceTheTokens) {
+  const std::vector<KvLayerSpec> layers(8, {2, 64, 0});
+  const MemoryReadings boxed = {100 * kMiB, std::nullopt};
+  uint64_t tokens[2];
+  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+    const KvLayout layout = KvLayout::make(layers, 32, type).value();
+    const uint64_t bytes = kv_pool_bytes(layout, boxed, 0, 64, 131072).value();
+    EXPECT_EQ(bytes, 80 * kMiB);
+    tokens[static_cast<size_t>(type)] = bytes / layout.bytes_per_token();
+  }
+  EXPECT_GT(tokens[1], tokens[0] * 18 / 10);
+}
+
 TEST(KvPoolBytes, RefusesWhatIsNotThere) {
   const KvLayout layout = KvLayout::make(std::vector<KvLayerSpec>(8, {2, 64, 0}), 32).value();
   const Result<uint64_t> more = kv_pool_bytes(layout, {100 * kMiB, std::nullopt}, 200 * kMiB, 1, 64);

@@ -8,26 +8,28 @@
 namespace kvasir {
 namespace {
 
-constexpr size_t kF16Bytes = 2;
 constexpr uint32_t kTile = 16;  // tokens per tile of the K plane
 constexpr size_t kMaxBlockBytes = size_t{1} << 40;
 
-// Bytes of one layer's K and V planes in a block; 0 when that is absurd.
-size_t layer_bytes(const KvLayerSpec& layer, uint32_t block_size) {
-  size_t bytes = 2 * kF16Bytes;
-  for (const uint32_t factor : {layer.kv_heads, layer.head_dim, block_size}) {
-    if (__builtin_mul_overflow(bytes, size_t{factor}, &bytes) || bytes > kMaxBlockBytes) return 0;
+// Bytes of one layer's K and V planes and their scales in a block; 0 when that is absurd.
+size_t layer_bytes(const KvLayerSpec& layer, uint32_t block_size, KvType type) {
+  size_t tokens = 1;  // of one head
+  for (const uint32_t factor : {layer.kv_heads, block_size}) {
+    if (__builtin_mul_overflow(tokens, size_t{factor}, &tokens) || tokens > kMaxBlockBytes) return 0;
   }
-  return bytes;
+  const size_t values = 2 * kv_element_bytes(type) * layer.head_dim;
+  size_t bytes = 0;
+  if (values == 0 || __builtin_mul_overflow(tokens, values + kv_scale_bytes(type), &bytes)) return 0;
+  return bytes > kMaxBlockBytes ? 0 : bytes;
 }
 
-Status check_layers(std::span<const KvLayerSpec> layers, uint32_t block_size) {
+Status check_layers(std::span<const KvLayerSpec> layers, uint32_t block_size, KvType type) {
   if (block_size == 0 || block_size % kTile != 0)
     return invalid_argument(fmt::format("block size {} is not a multiple of {}", block_size, kTile));
   if (layers.empty()) return invalid_argument("a KV layout needs at least one layer");
-  const size_t first = layer_bytes(layers[0], block_size);
+  const size_t first = layer_bytes(layers[0], block_size, type);
   for (size_t i = 0; i < layers.size(); ++i) {
-    const size_t bytes = layer_bytes(layers[i], block_size);
+    const size_t bytes = layer_bytes(layers[i], block_size, type);
     if (bytes == 0)
       return invalid_argument(
           fmt::format("layer {}: {} KV heads of {} values and blocks of {} tokens make no KV block", i,
@@ -46,9 +48,10 @@ uint64_t divide_up(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-Result<KvLayout> KvLayout::make(std::span<const KvLayerSpec> layers, uint32_t block_size) {
-  KVASIR_RETURN_IF_ERROR(check_layers(layers, block_size));
+Result<KvLayout> KvLayout::make(std::span<const KvLayerSpec> layers, uint32_t block_size, KvType type) {
+  KVASIR_RETURN_IF_ERROR(check_layers(layers, block_size, type));
   KvLayout layout;
+  layout.type_ = type;
   layout.block_size_ = block_size;
 
   std::vector<uint32_t> depth;  // layers per group
@@ -61,12 +64,13 @@ Result<KvLayout> KvLayout::make(std::span<const KvLayerSpec> layers, uint32_t bl
       depth.push_back(0);
     }
     ++depth[group];
+    const size_t plane = kv_element_bytes(type) * spec.kv_heads * spec.head_dim * block_size;
     layout.layers_.push_back(
-        {static_cast<uint32_t>(group), depth[group] - 1, 0, spec.kv_heads, spec.head_dim});
+        {static_cast<uint32_t>(group), depth[group] - 1, 0, spec.kv_heads, spec.head_dim, plane});
   }
 
   const uint32_t per_unit = std::accumulate(depth.begin(), depth.end(), 0u, std::gcd<uint32_t, uint32_t>);
-  const size_t bytes = layer_bytes(layers[0], block_size);
+  const size_t bytes = layer_bytes(layers[0], block_size, type);
   if (bytes > kMaxBlockBytes / per_unit)
     return invalid_argument(
         fmt::format("a KV block of {} layers with {} bytes each is too large", per_unit, bytes));

@@ -5,11 +5,12 @@
 #include <span>
 #include <vector>
 
+#include "base/kv_type.h"
 #include "base/result.h"
 
 namespace kvasir {
 
-// What one layer keeps per token: K and V planes of kv_heads x head_dim f16 values. window 0 sees everything.
+// What one layer keeps per token: K and V of kv_heads x head_dim values. window 0 sees everything.
 struct KvLayerSpec {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
@@ -30,15 +31,18 @@ class KvLayout {
   struct Layer {
     uint32_t group = 0;
     uint32_t unit = 0;        // which id of the group's table entry
-    size_t offset_bytes = 0;  // of this layer's planes inside the block
+    size_t offset_bytes = 0;  // of this layer's planes inside the block: K, V, then the scales if there are
     uint32_t kv_heads = 0;
     uint32_t head_dim = 0;
+    size_t plane_bytes = 0;  // of K; V takes as many
   };
 
   // block_size: tokens per block, a multiple of 16. Layers that share a pool must keep the same bytes per
   // token.
-  static Result<KvLayout> make(std::span<const KvLayerSpec> layers, uint32_t block_size);
+  static Result<KvLayout> make(std::span<const KvLayerSpec> layers, uint32_t block_size,
+                               KvType type = KvType::kF16);
 
+  KvType type() const { return type_; }
   uint32_t block_size() const { return block_size_; }
   size_t block_bytes() const { return block_bytes_; }
   const std::vector<Group>& groups() const { return groups_; }
@@ -55,6 +59,7 @@ class KvLayout {
   size_t bytes_per_token() const;
 
  private:
+  KvType type_ = KvType::kF16;
   uint32_t block_size_ = 0;
   size_t block_bytes_ = 0;
   std::vector<Group> groups_;

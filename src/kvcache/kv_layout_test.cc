@@ -62,6 +62,16 @@ TEST(KvLayout, BoundOfAWindowHoldsWhereverItStarts) {
   }
 }
 
+TEST(KvLayout, Int8KeepsAByteAValueAndTwoScalesAHead) {
+  const std::vector<KvLayerSpec> layers(30, {3, 64, 0});
+  const KvLayout layout = KvLayout::make(layers, 32, KvType::kInt8).value();
+  EXPECT_EQ(layout.type(), KvType::kInt8);
+  EXPECT_EQ(layout.bytes_per_token(), 30u * 3 * (2 * 64 + 2 * sizeof(float)));
+  EXPECT_EQ(layout.layer(1).plane_bytes, 32u * 3 * 64);
+  EXPECT_EQ(layout.layer(1).offset_bytes, 32u * 3 * (2 * 64 + 2 * sizeof(float)));
+  for (uint32_t i = 0; i < 30; ++i) EXPECT_EQ(layout.layer(i).offset_bytes % 64, 0u);
+}
+
 TEST(KvLayout, RefusesWhatMakesNoSense) {
   const std::vector<KvLayerSpec> good = {{1, 64, 0}};
   EXPECT_FALSE(KvLayout::make({}, 16).ok());
