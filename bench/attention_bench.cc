@@ -1,7 +1,7 @@
-// Attention over paged KV, one thread, for the head shapes of the models we fetch: decode (one token at a
-// context length; the KV of many layers, so that it comes from memory), prefill (512 tokens from position 0)
-// and sixteen sequences that decode on one prefix of 2,048 tokens, with a call for all (cascade) and with a
-// call for each (apart).
+// Attention over paged KV, one thread, for the head shapes of the models we fetch: decode
+// (one token at a context length; the KV of many layers, so that it comes from memory), prefill (512 tokens
+// from position 0) and sixteen sequences that decode on one prefix of 2,048 tokens, with a call for all
+// (cascade) and with a call for each (apart).
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -19,6 +19,11 @@ namespace {
 struct Shape {
   const char* model;
   uint32_t heads, kv_heads, head_dim;
+  KvType type = KvType::kF16;
+
+  size_t token_bytes() const {  // of one layer
+    return kv_heads * (2 * kv_element_bytes(type) * head_dim + kv_scale_bytes(type));
+  }
 };
 constexpr Shape kShapes[] = {{"smollm2-135m", 9, 3, 64},
                              {"qwen2.5-0.5b", 14, 2, 64},
@@ -31,9 +36,9 @@ class Layers {
  public:
   Layers(const Shape& shape, uint32_t context, uint32_t tokens, uint32_t layers)
       : shape_(shape),
-        plane_(size_t{shape.kv_heads} * kBlockSize * shape.head_dim),
+        plane_(kv_element_bytes(shape.type) * shape.kv_heads * kBlockSize * shape.head_dim),
         blocks_((context + kBlockSize - 1) / kBlockSize),
-        memory_(size_t{layers} * blocks_ * 2 * plane_ * sizeof(uint16_t)),
+        memory_(layers * blocks_ * kBlockSize * shape.token_bytes()),
         scratch_(kAttnScratchBytes),
         q_(size_t{tokens} * shape.heads * shape.head_dim),
         out_(q_.size()) {
@@ -44,7 +49,8 @@ class Layers {
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), random);
     for (const uint32_t id : ids) table_.push_back(BlockId{id});
-    // Halves of +-[0.5, 1): ordinary numbers at a fraction of the cost of storing normal ones.
+    // Halves of +-[0.5, 1): ordinary numbers at a fraction of the cost of storing normal ones. As floats,
+    // which int8 scales are, they are between 2^-17 and 1.
     for (uint16_t& h : memory_.as<uint16_t>()) h = static_cast<uint16_t>(0x3800 | (random() & 0x83ff));
   }
 
@@ -70,7 +76,7 @@ class Layers {
     }
   }
 
-  size_t layer_bytes() const { return blocks_ * 2 * plane_ * sizeof(uint16_t); }
+  size_t layer_bytes() const { return blocks_ * kBlockSize * shape_.token_bytes(); }
 
  private:
   // Rows of a call; token t's query and result are number `token` + t.
@@ -91,8 +97,14 @@ class Layers {
   }
   AttentionArgs arguments(const Rows& rows, uint32_t layer, uint32_t kv_head) {
     AttentionArgs a;
-    uint16_t* base = memory_.as<uint16_t>().data() + layer * (layer_bytes() / sizeof(uint16_t));
-    a.kv = {base, 2 * plane_, kBlockSize, shape_.kv_heads, shape_.head_dim, plane_};
+    a.kv = {.base = memory_.data() + layer * layer_bytes(),
+            .block_stride = kBlockSize * shape_.token_bytes(),
+            .block_size = kBlockSize,
+            .kv_heads = shape_.kv_heads,
+            .head_dim = shape_.head_dim,
+            .type = shape_.type,
+            .v_offset = plane_,
+            .scale_offset = 2 * plane_};
     a.kv_head = kv_head;
     a.rows = rows.count;
     a.q = rows.q;
@@ -145,7 +157,7 @@ void report(benchmark::State& state, double flops, double bytes) {
 
 void decode(benchmark::State& state, const Shape& shape, Isa isa, uint32_t context) {
   constexpr size_t kMemory = size_t{96} << 20;  // several times a last-level cache
-  const size_t layer = size_t{context} * shape.kv_heads * shape.head_dim * 2 * sizeof(uint16_t);
+  const size_t layer = context * shape.token_bytes();
   const auto layers = static_cast<uint32_t>(kMemory / layer);
   Layers kv(shape, context, 1, layers);
   uint32_t next = 0;
@@ -160,7 +172,7 @@ void family(benchmark::State& state, const Shape& shape, Isa isa, bool cascade) 
   constexpr uint32_t kSequences = 16;
   constexpr uint32_t kContext = 2048 + 16;
   constexpr size_t kMemory = size_t{96} << 20;
-  const size_t layer = size_t{kContext} * shape.kv_heads * shape.head_dim * 2 * sizeof(uint16_t);
+  const size_t layer = kContext * shape.token_bytes();
   const auto layers = static_cast<uint32_t>(kMemory / layer);
   Layers kv(shape, kContext, kSequences, layers);
   uint32_t next = 0;
@@ -178,6 +190,19 @@ void prefill(benchmark::State& state, const Shape& shape, Isa isa, uint32_t toke
   report(state, 4.0 * pairs * shape.heads * shape.head_dim, static_cast<double>(kv.layer_bytes()));
 }
 
+void add_all(const Shape& shape, Isa isa) {
+  const std::string suffix = "/" + std::string(shape.model) + "/" + std::string(kv_type_name(shape.type)) +
+                             "/" + std::string(isa_name(isa));
+  const auto add = [&](const std::string& name, auto function, auto argument) {
+    benchmark::RegisterBenchmark((name + suffix).c_str(), function, shape, isa, argument)
+        ->Unit(benchmark::kMicrosecond);
+  };
+  for (const uint32_t context : {512u, 4096u}) add("decode" + std::to_string(context), decode, context);
+  add("cascade2048x16", family, true);
+  add("apart2048x16", family, false);
+  add("prefill512", prefill, 512u);
+}
+
 }  // namespace
 }  // namespace kvasir
 
@@ -185,20 +210,11 @@ int main(int argc, char** argv) {
   using namespace kvasir;
   for (const Isa isa : {Isa::kAvx512Vnni, Isa::kAvx2, Isa::kScalar}) {
     if (!isa_supported(isa)) continue;
-    for (const Shape& shape : kShapes) {
-      const std::string suffix = "/" + std::string(shape.model) + "/" + std::string(isa_name(isa));
-      for (const uint32_t context : {512u, 4096u}) {
-        benchmark::RegisterBenchmark(("decode" + std::to_string(context) + suffix).c_str(), decode, shape,
-                                     isa, context)
-            ->Unit(benchmark::kMicrosecond);
+    for (Shape shape : kShapes) {
+      for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+        shape.type = type;
+        add_all(shape, isa);
       }
-      for (const bool cascade : {true, false}) {
-        const char* name = cascade ? "cascade2048x16" : "apart2048x16";
-        benchmark::RegisterBenchmark((name + suffix).c_str(), family, shape, isa, cascade)
-            ->Unit(benchmark::kMicrosecond);
-      }
-      benchmark::RegisterBenchmark(("prefill512" + suffix).c_str(), prefill, shape, isa, 512u)
-          ->Unit(benchmark::kMicrosecond);
     }
   }
   benchmark::Initialize(&argc, argv);

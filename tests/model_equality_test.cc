@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <random>
 
 #include "tests/model_fixture.h"
@@ -100,16 +101,25 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
          std::all_of(a.begin(), a.end(), [](float v) { return std::isfinite(v); });
 }
 
-class EveryModel : public testing::TestWithParam<const char*> {
+struct Param {
+  const char* file;
+  KvType kv_type = KvType::kF16;
+};
+
+class EveryModel : public testing::TestWithParam<Param> {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(model_path(GetParam())))
-      GTEST_SKIP() << "models/" << GetParam() << " is absent: tools/fetch_models.py fetches it";
+    if (!std::filesystem::exists(model_path(GetParam().file)))
+      GTEST_SKIP() << "models/" << GetParam().file << " is absent: tools/fetch_models.py fetches it";
+  }
+  static std::unique_ptr<LoadedModel> load(Isa isa, uint32_t threads, uint32_t block_size = 32) {
+    return std::make_unique<LoadedModel>(GetParam().file, isa, threads, block_size, GetParam().kv_type);
   }
 };
 
 TEST_P(EveryModel, LogitsDoNotDependOnChunksOrCompany) {
-  LoadedModel m(GetParam(), best_isa(), 1);
+  const auto model = load(best_isa(), 1);
+  LoadedModel& m = *model;
   const auto tokens = random_tokens(kTokens, m.vocab(), 7);
   const auto whole = run(m, tokens, kTokens, 0);
   for (uint32_t chunk : {1u, 2u, 3u, 5u, 7u, 9u, 64u})
@@ -122,12 +132,12 @@ TEST_P(EveryModel, LogitsDoNotDependOnThreadsIsaOrBlockSize) {
   std::vector<float> first;
   const auto tokens_for = [](LoadedModel& m) { return random_tokens(20, m.vocab(), 11); };
   {
-    LoadedModel m(GetParam(), best_isa(), 1);
-    first = run(m, tokens_for(m), 20, 0);
+    const auto m = load(best_isa(), 1);
+    first = run(*m, tokens_for(*m), 20, 0);
   }
   const auto expect_same = [&](Isa isa, uint32_t threads, uint32_t block_size) {
-    LoadedModel m(GetParam(), isa, threads, block_size);
-    EXPECT_TRUE(same_bits(first, run(m, tokens_for(m), 20, 0)))
+    const auto m = load(isa, threads, block_size);
+    EXPECT_TRUE(same_bits(first, run(*m, tokens_for(*m), 20, 0)))
         << isa_name(isa) << ", " << threads << " threads, blocks of " << block_size;
   };
   expect_same(best_isa(), 2, 32);
@@ -140,9 +150,9 @@ TEST_P(EveryModel, LogitsDoNotDependOnWhoSharesThePrefix) {
   const std::vector<uint32_t> rows = {1, 1, 3, 1};
   std::vector<float> own;
   for (const uint32_t threads : {1u, 2u, 3u}) {
-    LoadedModel m(GetParam(), best_isa(), threads);
-    if (threads == 1) own = run_family(m, 192, rows, false);
-    EXPECT_TRUE(same_bits(own, run_family(m, 192, rows, true))) << threads << " threads";
+    const auto m = load(best_isa(), threads);
+    if (threads == 1) own = run_family(*m, 192, rows, false);
+    EXPECT_TRUE(same_bits(own, run_family(*m, 192, rows, true))) << threads << " threads";
   }
 }
 
@@ -163,20 +173,26 @@ TEST(LongContext, LogitsDoNotDependOnThreadsOrSharing) {
 TEST(ScalarReference, DefinesTheBitsOfAWholeModel) {
   const char* file = "smollm2-135m-instruct-q4_1.gguf";
   if (!std::filesystem::exists(model_path(file))) GTEST_SKIP() << "models/" << file << " is absent";
-  LoadedModel fast(file, best_isa(), 2);
-  LoadedModel reference(file, Isa::kScalar, 2);
-  const auto tokens = random_tokens(6, fast.vocab(), 3);
-  EXPECT_TRUE(same_bits(run(fast, tokens, 6, 0), run(reference, tokens, 6, 0)));
+  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+    LoadedModel fast(file, best_isa(), 2, 32, type);
+    LoadedModel reference(file, Isa::kScalar, 2, 32, type);
+    const auto tokens = random_tokens(6, fast.vocab(), 3);
+    EXPECT_TRUE(same_bits(run(fast, tokens, 6, 0), run(reference, tokens, 6, 0))) << kv_type_name(type);
+  }
 }
 
-std::string test_name(const testing::TestParamInfo<const char*>& model) {
-  return model_test_name(model.param);
+std::string test_name(const testing::TestParamInfo<Param>& info) {
+  return model_test_name(info.param.file) + "_" + std::string(kv_type_name(info.param.kv_type));
 }
 
 INSTANTIATE_TEST_SUITE_P(Real, EveryModel,
-                         testing::Values("smollm2-135m-instruct-q4_1.gguf", "gemma-3-270m-q4_k_m.gguf",
-                                         "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-                                         "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
+                         testing::Values(Param{"smollm2-135m-instruct-q4_1.gguf"},
+                                         Param{"gemma-3-270m-q4_k_m.gguf"},
+                                         Param{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"},
+                                         Param{"qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"},
+                                         Param{"smollm2-135m-instruct-q4_1.gguf", KvType::kInt8},
+                                         Param{"gemma-3-270m-q4_k_m.gguf", KvType::kInt8},
+                                         Param{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", KvType::kInt8}),
                          test_name);
 
 }  // namespace

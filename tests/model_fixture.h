@@ -29,7 +29,8 @@ inline std::string model_test_name(std::string file) {
 // A real model with a pool of its own, driven without the engine: the test hands out block tables itself.
 class LoadedModel {
  public:
-  LoadedModel(const std::string& file, Isa isa, uint32_t threads, uint32_t block_size = 32)
+  LoadedModel(const std::string& file, Isa isa, uint32_t threads, uint32_t block_size = 32,
+              KvType kv_type = KvType::kF16)
       : pool_(threads), kernels_(kernel_table(isa)) {
     auto gguf = GgufFile::open(model_path(file));
     EXPECT_TRUE(gguf.ok()) << gguf.status().message();
@@ -37,7 +38,7 @@ class LoadedModel {
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();
     model_ = std::move(loaded).value();
     const auto specs = model_->config().kv_layers();
-    auto layout = KvLayout::make(specs, block_size);
+    auto layout = KvLayout::make(specs, block_size, kv_type);
     EXPECT_TRUE(layout.ok());
     uint32_t units = 0;
     for (const KvLayout::Group& g : layout->groups()) units += g.units;

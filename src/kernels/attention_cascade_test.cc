@@ -9,9 +9,9 @@
 namespace kvasir {
 namespace {
 
-class AttentionCascade : public testing::TestWithParam<Isa> {};
+class AttentionCascade : public testing::TestWithParam<AttentionParam> {};
 
-INSTANTIATE_TEST_SUITE_P(Isas, AttentionCascade, testing::ValuesIn(runnable_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isas, AttentionCascade, testing::ValuesIn(attention_params()), attention_test_name);
 
 // Sequences that begin with the same blocks: all of them in one pool, their tables begin with the blocks of
 // the first `shared` positions and go on with blocks of their own.
@@ -53,8 +53,8 @@ struct Case {
   uint32_t window = 0;
 };
 
-void expect_equal(Isa isa, const Case& c, const std::string& what) {
-  TestKv kv(Family::pool_tokens(c.block_size, c.prefix, c.own), c.block_size, 2, c.head_dim, c.units);
+void expect_equal(const AttentionParam& p, const Case& c, const std::string& what) {
+  TestKv kv(p.type, Family::pool_tokens(c.block_size, c.prefix, c.own), c.block_size, 2, c.head_dim, c.units);
   kv.write_all(91);
   const Family family(kv, c.prefix, c.own);
   const AttentionKnobs knobs{
@@ -78,7 +78,7 @@ void expect_equal(Isa isa, const Case& c, const std::string& what) {
   together.args.sequences = sequences.data();
   together.args.sequence_count = static_cast<uint32_t>(sequences.size());
   together.args.shared = c.window == 0 ? c.prefix / kAttnChunk * kAttnChunk : 0;
-  c.cuts.empty() ? together.run(isa) : together.run_cut(isa, c.cuts);
+  c.cuts.empty() ? together.run(p.isa) : together.run_cut(p.isa, c.cuts);
   ASSERT_TRUE(same_bits(together.out, want)) << what;
 }
 
@@ -128,7 +128,7 @@ TEST_P(AttentionCascade, SplitsMergeToTheBitsOfOneCall) {
 // Sixteen sequences over one prefix beside each other in a call: none of them sees another's tokens.
 TEST_P(AttentionCascade, NanInASequenceStaysThere) {
   const std::vector<uint32_t> own(16, 30);
-  TestKv kv(Family::pool_tokens(16, 128, own), 16, 1, 64);
+  TestKv kv(GetParam().type, Family::pool_tokens(16, 128, own), 16, 1, 64);
   kv.write_all(3);
   const Family family(kv, 128, own);
   TestRows rows;
@@ -142,7 +142,7 @@ TEST_P(AttentionCascade, NanInASequenceStaysThere) {
     call.args.sequences = sequences.data();
     call.args.sequence_count = 16;
     call.args.shared = 128;
-    call.run(GetParam());
+    call.run(GetParam().isa);
     return call.out;
   };
   const std::vector<float> clean = run();

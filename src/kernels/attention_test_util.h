@@ -8,22 +8,49 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/kernel_test_util.h"
+#include "kernels/quant_codec.h"
 #include "kernels/table.h"
 
 namespace kvasir {
 
-inline constexpr uint16_t kHalfNan = 0x7e01;
+// What a suite over attention runs with.
+struct AttentionParam {
+  Isa isa;
+  KvType type;
+};
+inline std::vector<AttentionParam> attention_params() {
+  std::vector<AttentionParam> params;
+  for (const Isa isa : runnable_isas()) {
+    for (const KvType type : {KvType::kF16, KvType::kInt8}) params.push_back({isa, type});
+  }
+  return params;
+}
+inline std::string attention_test_name(const testing::TestParamInfo<AttentionParam>& info) {
+  std::string name(isa_name(info.param.isa));
+  std::erase(name, '-');
+  return name + "_" + std::string(kv_type_name(info.param.type));
+}
 
-// One sequence's K and V in shuffled blocks. Every slot that was never written holds NaN, as do the blocks of
-// nobody.
+// One sequence's K and V in shuffled blocks. Every slot that was never written holds NaN (its scale does, if
+// it is int8), as do the blocks of nobody.
 class TestKv {
  public:
-  TestKv(uint32_t tokens, uint32_t block_size, uint32_t heads, uint32_t head_dim, uint32_t units = 1)
-      : tokens_(tokens), units_(units), plane_(size_t{heads} * block_size * head_dim) {
+  TestKv(KvType type, uint32_t tokens, uint32_t block_size, uint32_t heads, uint32_t head_dim,
+         uint32_t units = 1)
+      : tokens_(tokens), units_(units) {
     const uint32_t count = (tokens + block_size - 1) / block_size;
-    const size_t stride = 2 * plane_ + 32;
-    memory_.assign((count + 1) * stride, kHalfNan);
-    planes_ = {memory_.data(), stride, block_size, heads, head_dim, plane_ + 16};
+    const size_t plane = kv_element_bytes(type) * heads * block_size * head_dim;
+    const size_t scales = kv_scale_bytes(type) * heads * block_size;
+    const size_t stride = 2 * plane + 64 + scales + 64;
+    memory_.assign((count + 1) * stride / sizeof(uint32_t), 0x7fc07e01u);  // NaN as a float and as halves
+    planes_ = {.base = reinterpret_cast<std::byte*>(memory_.data()),
+               .block_stride = stride,
+               .block_size = block_size,
+               .kv_heads = heads,
+               .head_dim = head_dim,
+               .type = type,
+               .v_offset = plane + 32,
+               .scale_offset = 2 * plane + 64};
     std::vector<uint32_t> ids(count);
     std::iota(ids.begin(), ids.end(), 1);
     std::shuffle(ids.begin(), ids.end(), std::mt19937(tokens));
@@ -64,8 +91,27 @@ class TestKv {
   uint32_t units() const { return units_; }
   BlockId block_of(uint32_t position) const { return table_[position / planes_.block_size * units_]; }
   uint32_t tokens() const { return tokens_; }
+  // Element d of K and of V as stored.
+  float k(uint32_t position, uint32_t head, uint32_t d) const {
+    const uint32_t slot = position % planes_.block_size;
+    const size_t at = ((head * planes_.block_size + slot / 16 * 16) * planes_.head_dim) + d * 16 + slot % 16;
+    return element(position, 0, at, head);
+  }
+  float v(uint32_t position, uint32_t head, uint32_t d) const {
+    const uint32_t slot = position % planes_.block_size;
+    const size_t at = (head * planes_.block_size + slot) * planes_.head_dim + d;
+    return element(position, planes_.v_offset, at, planes_.kv_heads + head);
+  }
 
  private:
+  float element(uint32_t position, size_t plane, size_t at, uint32_t scale_row) const {
+    const std::byte* block = planes_.base + index_of(block_of(position)) * planes_.block_stride;
+    if (planes_.type == KvType::kF16)
+      return half_to_float(reinterpret_cast<const uint16_t*>(block + plane)[at]);
+    const auto* scales = reinterpret_cast<const float*>(block + planes_.scale_offset);
+    const float scale = scales[scale_row * planes_.block_size + position % planes_.block_size];
+    return scale * reinterpret_cast<const int8_t*>(block + plane)[at];
+  }
   void store(uint32_t position, uint32_t head, const float* k, const float* v) {
     kernel_table(Isa::kScalar)
         .store_kv(planes_, head, block_of(position), position % planes_.block_size, k, v);
@@ -73,8 +119,7 @@ class TestKv {
 
   uint32_t tokens_;
   uint32_t units_;
-  size_t plane_;
-  std::vector<uint16_t> memory_;
+  std::vector<uint32_t> memory_;
   std::vector<BlockId> table_;
   KvPlanes planes_;
 };

@@ -183,7 +183,12 @@ TEST_P(Elementwise, StoreKvWritesItsSlotAndNothingElse) {
     for (const uint32_t slot : {0u, 5u, 16u, 31u}) {
       std::vector<uint16_t> memory(3 * stride, 0x7e01);
       std::vector<uint16_t> want = memory;
-      const KvPlanes kv{memory.data(), stride, block_size, heads, head_dim, plane};
+      const KvPlanes kv{.base = reinterpret_cast<std::byte*>(memory.data()),
+                        .block_stride = 2 * stride,
+                        .block_size = block_size,
+                        .kv_heads = heads,
+                        .head_dim = head_dim,
+                        .v_offset = 2 * plane};
       table().store_kv(kv, 1, BlockId{2}, slot, k.data(), v.data());
       const size_t k_at = 2 * stride + block_size * head_dim + (slot / 16) * 16 * head_dim + slot % 16;
       const size_t v_at = 2 * stride + plane + (block_size + slot) * head_dim;
@@ -192,6 +197,83 @@ TEST_P(Elementwise, StoreKvWritesItsSlotAndNothingElse) {
         want[v_at + d] = float_to_half(v[d]);
       }
       EXPECT_EQ(memory, want) << head_dim << " " << slot;
+    }
+  }
+}
+
+// What the two scales and the values of an int8 slot must be, one operation at a time.
+void quantize_head(const std::vector<float>& x, std::vector<int8_t>& q, float& scale) {
+  q.assign(x.size(), 0);
+  float largest = 0;
+  for (const float v : x) {
+    if (!std::isfinite(v)) {
+      scale = kNan;
+      return;
+    }
+    largest = std::max(largest, std::abs(v));
+  }
+  scale = largest / 127.0f;
+  if (!std::isnormal(scale)) {
+    scale = 0;
+    return;
+  }
+  for (size_t i = 0; i < x.size(); ++i) q[i] = static_cast<int8_t>(std::nearbyint(x[i] * (1.0f / scale)));
+}
+
+// Butterflies of stride 1, 2, 4 ... in each block of a head that is a power of two of at least 32.
+std::vector<float> rotated(std::vector<float> x) {
+  const size_t block = x.size() & (0 - x.size());
+  for (size_t stride = 1; block >= 32 && stride < block; stride *= 2) {
+    const std::vector<float> before = x;
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = (i & stride) == 0 ? before[i] + before[i + stride] : before[i - stride] - before[i];
+  }
+  return x;
+}
+
+TEST_P(Elementwise, StoreKvQuantisesToInt8PerTokenAndHead) {
+  constexpr uint32_t kBlockSize = 32, kHeads = 2;
+  for (const uint32_t head_dim : {16u, 32u, 64u, 80u, 96u, 256u}) {
+    const size_t plane = size_t{kHeads} * kBlockSize * head_dim;
+    const size_t stride = 2 * plane + 2 * kHeads * kBlockSize * sizeof(float) + 64;
+    for (uint32_t i = 0; i < 8; ++i) {
+      std::vector<float> k = normal_values(head_dim, 30.0f, i);
+      std::vector<float> v = normal_values(head_dim, 1e-6f, i + 100);
+      if (i == 1) std::fill(k.begin(), k.end(), 0.0f);
+      if (i == 2) std::fill(v.begin(), v.end(), -1e-39f);  // a scale below the normal numbers
+      if (i == 3) k[head_dim - 1] = kInfinity;
+      if (i == 4) v[5] = kNan;
+      if (i == 5) k = std::vector<float>(head_dim, -3.0e38f);
+      if (i == 6) {
+        std::fill(v.begin(), v.end(), 63.5f);  // ties go to even
+        v[0] = 127.0f;
+        v[1] = -62.5f;
+      }
+      std::vector<std::byte> memory(3 * stride, std::byte{0x5a});
+      std::vector<std::byte> want = memory;
+      const KvPlanes kv{.base = memory.data(),
+                        .block_stride = stride,
+                        .block_size = kBlockSize,
+                        .kv_heads = kHeads,
+                        .head_dim = head_dim,
+                        .type = KvType::kInt8,
+                        .v_offset = plane,
+                        .scale_offset = 2 * plane};
+      const uint32_t slot = i * 4 + 1;
+      table().store_kv(kv, 1, BlockId{2}, slot, k.data(), v.data());
+      std::vector<int8_t> kq, vq;
+      float scales[2];
+      quantize_head(rotated(k), kq, scales[0]);
+      quantize_head(v, vq, scales[1]);
+      std::byte* block = want.data() + 2 * stride;
+      for (uint32_t d = 0; d < head_dim; ++d) {
+        block[kBlockSize * head_dim + (slot / 16 * head_dim + d) * 16 + slot % 16] =
+            static_cast<std::byte>(kq[d]);
+        block[plane + (kBlockSize + slot) * head_dim + d] = static_cast<std::byte>(vq[d]);
+      }
+      for (uint32_t s = 0; s < 2; ++s)
+        std::memcpy(block + 2 * plane + ((s * kHeads + 1) * kBlockSize + slot) * 4, &scales[s], 4);
+      EXPECT_TRUE(memory == want) << head_dim << " case " << i;
     }
   }
 }

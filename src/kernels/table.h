@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/ids.h"
+#include "base/kv_type.h"
 #include "base/result.h"
 #include "kernels/matrix.h"
 
@@ -43,16 +44,19 @@ struct LinearArgs {
 };
 inline constexpr size_t kLinearScratchBytes = size_t{1} << 20;
 
-// Geometry of one layer's KV in the pool, in elements of f16. For a token slot t of block b and KV head h:
+// Geometry of one layer's KV in the pool, in bytes. For a token slot t of block b and KV head h:
 //   K[b][h][t/16][dim][t%16]  (tiles of 16 tokens, transposed: scores need no horizontal sum)
 //   V[b][h][t][dim]
+//   int8 only, f32: K's scales [b][h][t], right after them V's [b][h][t]
 struct KvPlanes {
-  uint16_t* base = nullptr;  // of this layer in block 0
-  size_t block_stride = 0;   // elements from a block to the next, for this layer
-  uint32_t block_size = 0;   // tokens per block, a multiple of 16
+  std::byte* base = nullptr;  // of this layer in block 0
+  size_t block_stride = 0;    // from a block to the next, for this layer
+  uint32_t block_size = 0;    // tokens per block, a multiple of 16
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;  // of K and of V
-  size_t v_offset = 0;    // elements from a layer's K plane to its V plane
+  KvType type = KvType::kF16;
+  size_t v_offset = 0;      // from a layer's K plane to its V plane
+  size_t scale_offset = 0;  // from a layer's K plane to its scales, multiples of 64
 };
 
 // Attention of some query rows under one KV head over their whole visible context. Rows are (token, query
@@ -135,7 +139,9 @@ struct KernelTable {
   void (*add)(const float* x, uint32_t n, float* y);
   void (*scale)(float s, uint32_t n, float* y);
 
-  // Writes one token's K and V of one KV head (head_dim floats each) into its slot, rounding to f16.
+  // Writes one token's K and V of one KV head (head_dim floats each) into its slot. f16: rounded. int8: d =
+  // max|x| / 127 and round_to_even(x * (1 / d)); where d is zero or subnormal d and all values are 0; where a
+  // value is infinite or NaN d is NaN and all values are 0.
   void (*store_kv)(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
                    const float* v);
   void (*attention)(const AttentionArgs& args);

@@ -17,12 +17,14 @@ std::unique_ptr<std::atomic<uint32_t>[]> counters(size_t count) {
 KvPlanes kv_planes(const KvStore& kv, uint32_t layer) {
   const KvLayout& layout = kv.layout();
   const KvLayout::Layer& place = layout.layer(layer);
-  return {.base = reinterpret_cast<uint16_t*>(kv.block(BlockId{0}) + place.offset_bytes),
-          .block_stride = layout.block_bytes() / sizeof(uint16_t),
+  return {.base = kv.block(BlockId{0}) + place.offset_bytes,
+          .block_stride = layout.block_bytes(),
           .block_size = layout.block_size(),
           .kv_heads = place.kv_heads,
           .head_dim = place.head_dim,
-          .v_offset = static_cast<size_t>(layout.block_size()) * place.kv_heads * place.head_dim};
+          .type = layout.type(),
+          .v_offset = place.plane_bytes,
+          .scale_offset = 2 * place.plane_bytes};
 }
 
 AttentionRunner::AttentionRunner(const ModelConfig& config, const CausalLm::Limits& limits,

@@ -6,6 +6,7 @@
 #include "kernels/generic/kv_address.h"
 #include "kernels/generic/math.h"
 #include "kernels/generic/reduce.h"
+#include "kernels/generic/rotate.h"
 #include "kernels/generic/scalar_float.h"
 #include "kernels/isa/float_functions.h"
 #include "kernels/quant_codec.h"
@@ -28,7 +29,7 @@ struct Partial {
 struct Row {
   const AttentionArgs& args;
   const BlockId* blocks;
-  HeadVector q;  // times the scale
+  HeadVector q;  // times the scale; for int8 rotated
   uint32_t first = 0;
   uint32_t last = 0;  // positions it sees, both included
 };
@@ -37,14 +38,23 @@ BlockId block_of(const Row& row, uint32_t position) {
   return row.blocks[position / row.args.kv.block_size * row.args.block_stride];
 }
 
+float widen(uint16_t half) {
+  return half_to_float(half);
+}
+float widen(int8_t value) {
+  return static_cast<float>(value);
+}
+
+// sum of q[d] * k[d] over ascending d; of int8 K times its scale, once.
+template <class Element>
 float score(const Row& row, uint32_t position) {
   const AttentionArgs& a = row.args;
   const uint32_t slot = position % a.kv.block_size;
-  const uint16_t* k = k_tile(a.kv, a.kv_head, block_of(row, position), slot) + position % kKvTile;
+  const BlockId block = block_of(row, position);
+  const Element* k = k_tile<Element>(a.kv, a.kv_head, block, slot) + position % kKvTile;
   float s = 0.0f;
-  for (uint32_t d = 0; d < a.kv.head_dim; ++d) {
-    s = std::fma(row.q[d], half_to_float(k[size_t{d} * kKvTile]), s);
-  }
+  for (uint32_t d = 0; d < a.kv.head_dim; ++d) s = std::fma(row.q[d], widen(k[size_t{d} * kKvTile]), s);
+  if (a.kv.type == KvType::kInt8) s *= *k_scale(a.kv, a.kv_head, block, slot);
   if (a.softcap != 0.0f) s = math::softcap(Float1{s}, Float1{a.softcap}).v;
   return s;
 }
@@ -53,14 +63,16 @@ float exp1(float x) {
   return math::exp(Float1{x}).v;
 }
 
-// Adds the visible positions of [begin, end), a chunk, to the running softmax of a split.
+// Adds the visible positions of [begin, end), a chunk, to the running softmax of a split. V of int8 is
+// weighted by p times its scale, a product that is rounded once per position.
+template <class Element>
 void add_chunk(const Row& row, uint32_t begin, uint32_t end, Partial& state,
                std::array<float, kPartials>& sums) {
   const AttentionArgs& a = row.args;
   std::array<float, kAttnChunk> scores{};
   float chunk_max = -math::kInfinity;
   for (uint32_t t = begin; t < end; ++t) {
-    scores[t % kAttnChunk] = score(row, t);
+    scores[t % kAttnChunk] = score<Element>(row, t);
     chunk_max = std::max(chunk_max, scores[t % kAttnChunk]);
   }
   if (chunk_max > state.max) {
@@ -70,11 +82,13 @@ void add_chunk(const Row& row, uint32_t begin, uint32_t end, Partial& state,
     state.max = chunk_max;
   }
   for (uint32_t t = begin; t < end; ++t) {
-    const float p = exp1(scores[t % kAttnChunk] - state.max);
+    float p = exp1(scores[t % kAttnChunk] - state.max);
     sums[t % kPartials] += p;
-    const uint16_t* v = v_row(a.kv, a.kv_head, block_of(row, t), t % a.kv.block_size);
+    const uint32_t slot = t % a.kv.block_size;
+    if (a.kv.type == KvType::kInt8) p *= *v_scale(a.kv, a.kv_head, block_of(row, t), slot);
+    const Element* v = v_row<Element>(a.kv, a.kv_head, block_of(row, t), slot);
     for (uint32_t d = 0; d < a.kv.head_dim; ++d) {
-      state.weighted[d] = std::fma(p, half_to_float(v[d]), state.weighted[d]);
+      state.weighted[d] = std::fma(p, widen(v[d]), state.weighted[d]);
     }
   }
 }
@@ -85,7 +99,12 @@ Partial split_partial(const Row& row, uint32_t begin, uint32_t end) {
   std::array<float, kPartials> sums{};
   const uint32_t first_chunk = begin / kAttnChunk * kAttnChunk;
   for (uint32_t chunk = first_chunk; chunk < end; chunk += kAttnChunk) {
-    add_chunk(row, std::max(begin, chunk), std::min(end, chunk + kAttnChunk), state, sums);
+    const uint32_t from = std::max(begin, chunk);
+    const uint32_t to = std::min(end, chunk + kAttnChunk);
+    if (row.args.kv.type == KvType::kInt8)
+      add_chunk<int8_t>(row, from, to, state, sums);
+    else
+      add_chunk<uint16_t>(row, from, to, state, sums);
   }
   state.sum = tree_sum(sums.data());
   return state;
@@ -144,6 +163,7 @@ void attention(const AttentionArgs& args) {
       row.last = static_cast<uint32_t>(args.positions[r]);
       row.first = first_visible(row.last, args.window);
       for (uint32_t d = 0; d < head_dim; ++d) row.q[d] = args.q[r][d] * args.scale;
+      if (args.kv.type == KvType::kInt8) rotate_head(row.q.data(), head_dim, query_factor(head_dim));
       attend_row(row, r);
     }
   }
@@ -155,16 +175,6 @@ void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, f
     merge(partials[0], partials[1], partials + kAttnPartialHead, head_dim, total);
   }
   write_result(total, head_dim, out);
-}
-
-void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
-              const float* v) {
-  uint16_t* k_out = k_tile(kv, kv_head, block, slot) + slot % kKvTile;
-  uint16_t* v_out = v_row(kv, kv_head, block, slot);
-  for (uint32_t d = 0; d < kv.head_dim; ++d) {
-    k_out[size_t{d} * kKvTile] = float_to_half(k[d]);
-    v_out[d] = float_to_half(v[d]);
-  }
 }
 
 }  // namespace kvasir::scalar

@@ -8,16 +8,39 @@ namespace kvasir {
 
 inline constexpr uint32_t kKvTile = 16;  // tokens of a transposed K tile
 
-// First element of the K tile that holds token slot `slot` of a block: [head_dim][16].
-static inline uint16_t* k_tile(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+// First element of the K tile that holds token slot `slot` of a block: [head_dim][16]. Element: uint16_t for
+// f16, int8_t for int8.
+template <class Element>
+static inline Element* k_tile(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
   const size_t head = size_t{kv_head} * kv.block_size * kv.head_dim;
-  return kv.base + index_of(block) * kv.block_stride + head + size_t{slot / kKvTile} * kKvTile * kv.head_dim;
+  return reinterpret_cast<Element*>(kv.base + index_of(block) * kv.block_stride) + head +
+         size_t{slot / kKvTile} * kKvTile * kv.head_dim;
 }
 
 // The V row of token slot `slot` of a block: [head_dim]; the next slot's row follows it.
-static inline uint16_t* v_row(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+template <class Element>
+static inline Element* v_row(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
   const size_t head = size_t{kv_head} * kv.block_size * kv.head_dim;
-  return kv.base + index_of(block) * kv.block_stride + kv.v_offset + head + size_t{slot} * kv.head_dim;
+  return reinterpret_cast<Element*>(kv.base + index_of(block) * kv.block_stride + kv.v_offset) + head +
+         size_t{slot} * kv.head_dim;
+}
+
+// The scale of K of token slot `slot` of an int8 block, and of V; the next slot's follows it.
+static inline float* k_scale(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+  return reinterpret_cast<float*>(kv.base + index_of(block) * kv.block_stride + kv.scale_offset) +
+         size_t{kv_head} * kv.block_size + slot;
+}
+static inline float* v_scale(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot) {
+  return k_scale(kv, kv.kv_heads + kv_head, block, slot);
+}
+
+// K of int8 is stored rotated: each block of so many values of a head by a Walsh-Hadamard transform (natural
+// order, pairs of stride 1 first, then 2, 4, ..., not normalised), and queries are rotated alike and divided
+// by the block's size, a power of two. Models with a few large K channels, as Qwen2.5 with its biases, would
+// lose the others to one scale for all. 0: head sizes without a power of two of at least 32 are not rotated.
+static inline uint32_t rotated_block(uint32_t head_dim) {
+  const uint32_t power = head_dim & (0 - head_dim);
+  return power >= 32 ? power : 0;
 }
 
 // The first position that the row at `position` sees; the last is its own.

@@ -10,7 +10,7 @@
 // What a tiled attention call keeps in its scratch memory, and how it cuts rows and positions.
 namespace kvasir::vec {
 
-inline constexpr uint32_t kTileRows = 6;  // rows that share one pass over K and V
+inline constexpr uint32_t kMaxTileRows = 7;  // rows that share one pass over K and V, at most
 inline constexpr uint32_t kChunkTiles = kAttnChunk / kKvTile;
 
 // Part of a call that goes through one block table: some of its rows over positions [from, to). `from` is a
@@ -30,16 +30,20 @@ struct RowTile {
   uint32_t rows = 0;
 };
 
-// Where a chunk's sixteen-token tiles lie. Only tiles that hold a position of the walk's visible range are
-// set.
+// Where a chunk's sixteen-token tiles lie, of halves (uint16_t) or bytes (int8_t). Only tiles that hold a
+// position of the walk's visible range are set.
+template <class Element>
 struct ChunkView {
   uint32_t position = 0;  // its first
   uint32_t head_dim = 0;
-  const uint16_t* k[kChunkTiles] = {};
-  const uint16_t* v[kChunkTiles] = {};
+  const Element* k[kChunkTiles] = {};
+  const Element* v[kChunkTiles] = {};
+  // Of int8: the scales of a tile's sixteen tokens.
+  const float* k_scale[kChunkTiles] = {};
+  const float* v_scale[kChunkTiles] = {};
   // What to prefetch beside them: the next chunk's K tiles, and how far from this chunk's V rows the next
   // ones lie.
-  const uint16_t* k_ahead[kChunkTiles] = {};
+  const Element* k_ahead[kChunkTiles] = {};
   ptrdiff_t v_ahead[kChunkTiles] = {};
 };
 
@@ -54,7 +58,7 @@ struct RowState {
 struct AttentionState {
   uint32_t head_dim = 0;
   float* q = nullptr;
-  float* scores = nullptr;          // [kTileRows][kAttnChunk]
+  float* scores = nullptr;          // [kMaxTileRows][kAttnChunk]
   float* max = nullptr;             // of the current split
   float* sums = nullptr;            // [16]
   float* weighted = nullptr;        // [head_dim]
@@ -79,7 +83,7 @@ struct AttentionState {
 };
 
 inline constexpr size_t kAttentionStateBytes =
-    sizeof(float) * (kAttnMaxRows * (3 * kAttnMaxHeadDim + 16 + 5) + kTileRows * kAttnChunk);
+    sizeof(float) * (kAttnMaxRows * (3 * kAttnMaxHeadDim + 16 + 5) + kMaxTileRows * kAttnChunk);
 static_assert(kAttentionStateBytes <= kAttnScratchBytes);
 
 // Lays the arrays out in the caller's scratch.
@@ -95,7 +99,7 @@ static inline AttentionState carve_attention_state(std::byte* scratch, uint32_t 
   s.q = take(size_t{kAttnMaxRows} * head_dim);
   s.weighted = take(size_t{kAttnMaxRows} * head_dim);
   s.total_weighted = take(size_t{kAttnMaxRows} * head_dim);
-  s.scores = take(size_t{kTileRows} * kAttnChunk);
+  s.scores = take(size_t{kMaxTileRows} * kAttnChunk);
   s.sums = take(size_t{kAttnMaxRows} * 16);
   s.max = take(kAttnMaxRows);
   s.total_max = take(kAttnMaxRows);
@@ -112,23 +116,30 @@ static inline RowTile row_tile(const Walk& w, uint32_t count, uint32_t index) {
   return {w.row_begin + index * size + (index < larger ? index : larger), size + (index < larger ? 1 : 0)};
 }
 
-// The chunk at `position` of a walk whose rows see nothing before `first`.
-static inline ChunkView chunk_view(const AttentionArgs& a, const Walk& w, uint32_t position, uint32_t first) {
-  ChunkView c;
+// Sets a view to the chunk at `position` of a walk whose rows see nothing before `first`.
+template <class Element>
+static inline void set_chunk_view(const AttentionArgs& a, const Walk& w, uint32_t position, uint32_t first,
+                                  ChunkView<Element>& c) {
   c.position = position;
   c.head_dim = a.kv.head_dim;
   for (uint32_t i = 0; i < kChunkTiles; ++i) {
     const uint32_t tile = position + i * kKvTile;
+    c.k[i] = nullptr;
+    c.v[i] = nullptr;
     if (tile + kKvTile <= first || tile >= w.to) continue;
     const BlockId block = w.blocks[tile / a.kv.block_size * a.block_stride];
-    c.k[i] = k_tile(a.kv, a.kv_head, block, tile % a.kv.block_size);
-    c.v[i] = v_row(a.kv, a.kv_head, block, tile % a.kv.block_size);
+    const uint32_t slot = tile % a.kv.block_size;
+    c.k[i] = k_tile<Element>(a.kv, a.kv_head, block, slot);
+    c.v[i] = v_row<Element>(a.kv, a.kv_head, block, slot);
+    if (sizeof(Element) > 1) continue;
+    c.k_scale[i] = k_scale(a.kv, a.kv_head, block, slot);
+    c.v_scale[i] = v_scale(a.kv, a.kv_head, block, slot);
   }
-  return c;
 }
 
 // Makes a chunk prefetch the next one.
-static inline void look_ahead(ChunkView& c, const ChunkView& next) {
+template <class Element>
+static inline void look_ahead(ChunkView<Element>& c, const ChunkView<Element>& next) {
   for (uint32_t i = 0; i < kChunkTiles; ++i) {
     c.k_ahead[i] = next.k[i] != nullptr ? next.k[i] : c.k[i];
     c.v_ahead[i] = c.v[i] != nullptr && next.v[i] != nullptr ? next.v[i] - c.v[i] : 0;

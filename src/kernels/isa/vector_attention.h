@@ -8,6 +8,7 @@
 #include "kernels/isa/attention_state.h"
 #include "kernels/isa/vector_attention_tile.h"
 #include "kernels/isa/vector_reduce.h"
+#include "kernels/isa/vector_rotate.h"
 #include "kernels/table.h"
 
 // A call of attention over V, sixteen floats of an instruction set (isa/<isa>/lanes.h): first all rows
@@ -90,29 +91,46 @@ void finish_split(const AttentionArgs& a, const Walk& w, uint32_t position, Atte
   }
 }
 
-// The queries of a tile, times the scale: [head_dim][rows of the tile].
-static inline void pack_queries(const AttentionArgs& a, const RowTile& tile, const AttentionState& s) {
+// The queries of a tile, times the scale and, for int8, rotated: [head_dim][rows of the tile].
+template <class V, class Element>
+void pack_queries(const AttentionArgs& a, const RowTile& tile, const AttentionState& s) {
+  alignas(64) float query[kAttnMaxHeadDim];
+  const uint32_t block = rotated_block(s.head_dim);
   for (uint32_t r = 0; r < tile.rows; ++r) {
     const float* q = a.q[tile.begin + r];
     float* packed = s.packed_q(tile) + r;
-    for (uint32_t d = 0; d < s.head_dim; ++d) packed[size_t{d} * tile.rows] = q[d] * a.scale;
+    if constexpr (sizeof(Element) == 1) {
+      rotate_head<V>(q, s.head_dim, a.scale, block == 0 ? 1.0f : 1.0f / static_cast<float>(block), query);
+      for (uint32_t d = 0; d < s.head_dim; ++d) packed[size_t{d} * tile.rows] = query[d];
+    } else {
+      for (uint32_t d = 0; d < s.head_dim; ++d) packed[size_t{d} * tile.rows] = q[d] * a.scale;
+    }
   }
 }
 
+// How many tiles rows are cut into.
 template <class V>
+uint32_t tile_count(uint32_t rows) {
+  return rows <= V::kTileRows ? 1 : (rows + 5) / 6;
+}
+
+template <class V, class Element>
 void take_walk(const AttentionArgs& a, const Walk& w, AttentionState& s) {
   if (w.from >= w.to) return;
-  const uint32_t tiles = (w.rows + kTileRows - 1) / kTileRows;
-  for (uint32_t i = 0; i < tiles; ++i) pack_queries(a, row_tile(w, tiles, i), s);
+  const uint32_t tiles = tile_count<V>(w.rows);
+  for (uint32_t i = 0; i < tiles; ++i) pack_queries<V, Element>(a, row_tile(w, tiles, i), s);
   const uint32_t first = s.first[w.row_begin];
-  for (uint32_t position = w.from; position < w.to; position += kAttnChunk) {
+  ChunkView<Element> views[2];  // this chunk's and the next one's, in turns
+  set_chunk_view(a, w, w.from, first, views[0]);
+  for (uint32_t position = w.from, turn = 0; position < w.to; position += kAttnChunk, turn ^= 1) {
     const uint32_t next = position + kAttnChunk;
-    ChunkView chunk = chunk_view(a, w, position, first);
-    look_ahead(chunk, chunk_view(a, w, next, first));
+    ChunkView<Element>& chunk = views[turn];
+    set_chunk_view(a, w, next, first, views[turn ^ 1]);
+    look_ahead(chunk, views[turn ^ 1]);
     for (uint32_t i = 0; i < tiles; ++i) {
       const RowTile tile = row_tile(w, tiles, i);
       const bool seen = s.first[tile.begin] < next && s.end[tile.begin + tile.rows - 1] > position;
-      if (seen) attend_chunk<V>(a, chunk, tile, s);
+      if (seen) attend_chunk<V, Element>(a, chunk, tile, s);
     }
     if (next % kAttnSplit == 0 || (w.last && next >= w.to)) finish_split<V>(a, w, position, s);
   }
@@ -125,16 +143,13 @@ KVASIR_INLINE uint32_t larger(uint32_t a, uint32_t b) {
   return a < b ? b : a;
 }
 
-template <class V>
-void attention(const AttentionArgs& a) {
-  DCHECK(a.rows >= 1 && a.rows <= kAttnMaxRows && a.kv.block_size % kKvTile == 0);
-  DCHECK(a.kv.head_dim % kKvTile == 0 && a.kv.head_dim <= kAttnMaxHeadDim && a.shared % kAttnChunk == 0);
-  AttentionState s = carve_attention_state(a.scratch, a.kv.head_dim);
-  begin_call<V>(a, s);
+// All chunks of a call: those that its sequences share, then each one's own.
+template <class V, class Element>
+void take_walks(const AttentionArgs& a, AttentionState& s) {
   const uint32_t begin = a.split_begin * kAttnSplit;
   const uint32_t end = a.split_end > UINT32_MAX / kAttnSplit ? UINT32_MAX : a.split_end * kAttnSplit;
   const uint32_t shared = smaller(a.shared, end);
-  take_walk<V>(a, {a.sequences[0].blocks, 0, a.rows, begin, shared, false}, s);
+  take_walk<V, Element>(a, {a.sequences[0].blocks, 0, a.rows, begin, shared, false}, s);
   uint32_t row = 0;
   for (uint32_t i = 0; i < a.sequence_count; ++i) {
     const AttentionSequence& sequence = a.sequences[i];
@@ -142,9 +157,21 @@ void attention(const AttentionArgs& a) {
     const uint32_t own_end = s.end[row + sequence.rows - 1];
     const Walk own = {sequence.blocks,       row, sequence.rows, larger(first, larger(shared, begin)),
                       smaller(own_end, end), true};
-    take_walk<V>(a, own, s);
+    take_walk<V, Element>(a, own, s);
     row += sequence.rows;
   }
+}
+
+template <class V>
+void attention(const AttentionArgs& a) {
+  DCHECK(a.rows >= 1 && a.rows <= kAttnMaxRows && a.kv.block_size % kKvTile == 0);
+  DCHECK(a.kv.head_dim % kKvTile == 0 && a.kv.head_dim <= kAttnMaxHeadDim && a.shared % kAttnChunk == 0);
+  AttentionState s = carve_attention_state(a.scratch, a.kv.head_dim);
+  begin_call<V>(a, s);
+  if (a.kv.type == KvType::kInt8)
+    take_walks<V, int8_t>(a, s);
+  else
+    take_walks<V, uint16_t>(a, s);
   if (a.partials != nullptr) return;
   for (uint32_t r = 0; r < a.rows; ++r) {
     write_result<V>(s.total_sum[r], s.total_weighted + size_t{r} * s.head_dim, s.head_dim, a.out[r]);

@@ -12,14 +12,27 @@
 // One chunk of attention for a tile of rows, over V, sixteen floats of an instruction set
 // (isa/<isa>/lanes.h). Equal to generic/attention.cc to the bit: lanes run along positions in the scores and
 // along head dimensions in the weighted sum, so no reduction of a row depends on how rows are grouped. What
-// grouping buys: K and V are read and widened once for up to kTileRows rows. Included only by
+// grouping buys: K and V are read and widened once for up to V::kTileRows rows. Included only by
 // isa/vector_attention.h.
 namespace kvasir::vec {
 
+template <class V>
+KVASIR_INLINE V widen(const uint16_t* halves) {
+  return V::load_half(halves);
+}
+template <class V>
+KVASIR_INLINE V widen(const int8_t* bytes) {
+  return V::load_int8(bytes);
+}
+
+// Vectors of sixteen elements in a cache line: one of them prefetches it.
+template <class Element>
+inline constexpr size_t kVectorsPerLine = 64 / (16 * sizeof(Element));
+
 // scores[r][16 n + i] = q[r] . k[position 16 n + i] for N neighbouring K tiles. q is packed [head_dim][R];
 // `ahead` are tiles to prefetch.
-template <class V, int R, int N>
-void score_tiles(const uint16_t* const* k, const uint16_t* const* ahead, const float* q, uint32_t head_dim,
+template <class V, class Element, int R, int N>
+void score_tiles(const Element* const* k, const Element* const* ahead, const float* q, uint32_t head_dim,
                  float* scores) {
   V acc[R][N];
 #pragma GCC unroll 8
@@ -31,7 +44,7 @@ void score_tiles(const uint16_t* const* k, const uint16_t* const* ahead, const f
     V keys[N];
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {
-      keys[n] = V::load_half(k[n] + d * kKvTile);
+      keys[n] = widen<V>(k[n] + d * kKvTile);
       prefetch(ahead[n] + d * kKvTile);
     }
 #pragma GCC unroll 8
@@ -50,8 +63,8 @@ void score_tiles(const uint16_t* const* k, const uint16_t* const* ahead, const f
 
 // weighted[r][0 .. 16 N) += p[r][t] * v[t][0 .. 16 N) for t in [begin, end) of a chunk, ascending. v[i] is
 // the row of the chunk's position 16 i.
-template <class V, int R, int N>
-void weigh_columns(const uint16_t* const* v, const ptrdiff_t* ahead, const float* p, uint32_t begin,
+template <class V, class Element, int R, int N>
+void weigh_columns(const Element* const* v, const ptrdiff_t* ahead, const float* p, uint32_t begin,
                    uint32_t end, uint32_t head_dim, float* weighted) {
   V acc[R][N];
 #pragma GCC unroll 8
@@ -60,12 +73,12 @@ void weigh_columns(const uint16_t* const* v, const ptrdiff_t* ahead, const float
     for (int n = 0; n < N; ++n) acc[r][n] = V::load(weighted + size_t(r) * head_dim + n * 16);
   }
   for (uint32_t t = begin; t < end; ++t) {
-    const uint16_t* row = v[t / kKvTile] + size_t{t % kKvTile} * head_dim;
+    const Element* row = v[t / kKvTile] + size_t{t % kKvTile} * head_dim;
     V values[N];
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {
-      values[n] = V::load_half(row + n * 16);
-      if (n % 2 == 0) prefetch(row + ahead[t / kKvTile] + n * 16);
+      values[n] = widen<V>(row + n * 16);
+      if (n % kVectorsPerLine<Element> == 0) prefetch(row + ahead[t / kKvTile] + n * 16);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
@@ -82,36 +95,42 @@ void weigh_columns(const uint16_t* const* v, const ptrdiff_t* ahead, const float
 }
 
 // Scores of R rows against the K tiles [first, last) of a chunk.
-template <class V, int R>
-void score_chunk(const ChunkView& c, const float* q, uint32_t first, uint32_t last, float* scores) {
+template <class V, class Element, int R>
+void score_chunk(const ChunkView<Element>& c, const float* q, uint32_t first, uint32_t last, float* scores) {
+  constexpr uint32_t kTiles = V::kTileVectors;
   uint32_t i = first;
-  for (; i + V::kTileVectors <= last; i += V::kTileVectors) {
-    score_tiles<V, R, V::kTileVectors>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
+  for (; i + kTiles <= last; i += kTiles) {
+    score_tiles<V, Element, R, kTiles>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
   }
-  for (; i < last; ++i) score_tiles<V, R, 1>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
+  for (; i < last; ++i)
+    score_tiles<V, Element, R, 1>(c.k + i, c.k_ahead + i, q, c.head_dim, scores + i * kKvTile);
 }
 
 // Adds the positions [begin, end) of a chunk to the weighted sums of R rows.
-template <class V, int R>
-void weigh_chunk(const ChunkView& c, const float* p, uint32_t begin, uint32_t end, float* weighted) {
-  constexpr uint32_t kStep = 16 * V::kTileVectors;
+template <class V, class Element, int R>
+void weigh_chunk(const ChunkView<Element>& c, const float* p, uint32_t begin, uint32_t end, float* weighted) {
+  constexpr int kVectors = V::kTileVectors;
+  constexpr uint32_t kStep = 16 * kVectors;
   if (begin >= end) return;
   uint32_t d = 0;
-  const uint16_t* v[kChunkTiles];
+  const Element* v[kChunkTiles];
   for (; d < c.head_dim; d += d + kStep <= c.head_dim ? kStep : 16) {
     for (uint32_t i = begin / kKvTile; i <= (end - 1) / kKvTile; ++i) v[i] = c.v[i] + d;
     if (d + kStep <= c.head_dim) {
-      weigh_columns<V, R, V::kTileVectors>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
+      weigh_columns<V, Element, R, kVectors>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
     } else {
-      weigh_columns<V, R, 1>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
+      weigh_columns<V, Element, R, 1>(v, c.v_ahead, p, begin, end, c.head_dim, weighted + d);
     }
   }
 }
 
 // Scores to weights: moves the row's running maximum, rescales what it has summed, and replaces the scores of
-// the chunk's positions [begin, end) by exp(score - max); of the others in their tiles, by 0.
-template <class V>
-void soften_row(const AttentionArgs& a, int begin, int end, float* scores, RowState row) {
+// the chunk's positions [begin, end) by exp(score - max), times the scale of V where that is int8. What
+// stands at the other positions of their tiles means nothing.
+template <class V, class Element>
+void soften_row(const AttentionArgs& a, const ChunkView<Element>& c, int begin, int end, float* scores,
+                RowState row) {
+  constexpr bool kScaled = sizeof(Element) == 1;
   const V none = V::broadcast(-math::kInfinity);
   const int first = begin / 16;
   const int last = (end + 15) / 16;
@@ -119,6 +138,7 @@ void soften_row(const AttentionArgs& a, int begin, int end, float* scores, RowSt
   V top = none;
   for (int i = first; i < last; ++i) {
     V v = V::load(scores + i * 16);
+    if constexpr (kScaled) v = v * V::load(c.k_scale[i]);
     if (a.softcap != 0.0f) v = math::softcap(v, V::broadcast(a.softcap));
     visible[i] = select(V::Mask::between(begin - i * 16, end - i * 16), v, none);
     top = max(visible[i], top);
@@ -135,8 +155,11 @@ void soften_row(const AttentionArgs& a, int begin, int end, float* scores, RowSt
   const V row_max = V::broadcast(*row.max);
   for (int i = first; i < last; ++i) {
     const V p = math::exp_nonpositive(visible[i] - row_max);
-    p.store(scores + i * 16);
     sums = sums + p;
+    if constexpr (kScaled)
+      (p * V::load(c.v_scale[i])).store(scores + i * 16);
+    else
+      p.store(scores + i * 16);
   }
   sums.store(row.sums);
 }
@@ -144,49 +167,54 @@ void soften_row(const AttentionArgs& a, int begin, int end, float* scores, RowSt
 // One chunk for the R rows of a tile. Rows share the positions that all of them see; what lies before or
 // after, which only some see, is added row by row: a row never touches a position it does not see, whatever
 // is stored there.
-template <class V, int R>
-void attend_chunk(const AttentionArgs& a, const ChunkView& c, const RowTile& tile, AttentionState& state) {
+template <class V, class Element, int R>
+void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const RowTile& tile,
+                  AttentionState& state) {
   uint32_t begin[R];
   uint32_t end[R];
   for (int r = 0; r < R; ++r) state.visible_in_chunk(tile.begin + r, c.position, begin[r], end[r]);
   // Positions do not descend, so neither do the bounds.
   float* scores = state.scores;
-  score_chunk<V, R>(c, state.packed_q(tile), begin[0] / kKvTile, (end[R - 1] + kKvTile - 1) / kKvTile,
-                    scores);
+  score_chunk<V, Element, R>(c, state.packed_q(tile), begin[0] / kKvTile,
+                             (end[R - 1] + kKvTile - 1) / kKvTile, scores);
   for (int r = 0; r < R; ++r) {
     if (begin[r] == end[r]) continue;
-    soften_row<V>(a, static_cast<int>(begin[r]), static_cast<int>(end[r]), scores + r * kAttnChunk,
+    soften_row<V>(a, c, static_cast<int>(begin[r]), static_cast<int>(end[r]), scores + r * kAttnChunk,
                   state.row(tile.begin + r));
   }
   const uint32_t common_begin = begin[R - 1];
   const uint32_t common_end = end[0] > common_begin ? end[0] : common_begin;
   for (int r = 0; r < R; ++r) {
     const uint32_t stop = end[r] < common_begin ? end[r] : common_begin;
-    weigh_chunk<V, 1>(c, scores + r * kAttnChunk, begin[r], stop, state.row(tile.begin + r).weighted);
+    weigh_chunk<V, Element, 1>(c, scores + r * kAttnChunk, begin[r], stop,
+                               state.row(tile.begin + r).weighted);
   }
-  weigh_chunk<V, R>(c, scores, common_begin, common_end, state.row(tile.begin).weighted);
+  weigh_chunk<V, Element, R>(c, scores, common_begin, common_end, state.row(tile.begin).weighted);
   for (int r = 0; r < R; ++r) {
     const uint32_t start = begin[r] > common_end ? begin[r] : common_end;
-    weigh_chunk<V, 1>(c, scores + r * kAttnChunk, start, end[r], state.row(tile.begin + r).weighted);
+    weigh_chunk<V, Element, 1>(c, scores + r * kAttnChunk, start, end[r], state.row(tile.begin + r).weighted);
   }
 }
 
-template <class V>
-void attend_chunk(const AttentionArgs& a, const ChunkView& c, const RowTile& tile, AttentionState& state) {
-  static_assert(kTileRows == 6);
+template <class V, class Element>
+void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const RowTile& tile,
+                  AttentionState& state) {
+  static_assert(V::kTileRows == 6 || V::kTileRows == 7);
   switch (tile.rows) {
     case 1:
-      return attend_chunk<V, 1>(a, c, tile, state);
+      return attend_chunk<V, Element, 1>(a, c, tile, state);
     case 2:
-      return attend_chunk<V, 2>(a, c, tile, state);
+      return attend_chunk<V, Element, 2>(a, c, tile, state);
     case 3:
-      return attend_chunk<V, 3>(a, c, tile, state);
+      return attend_chunk<V, Element, 3>(a, c, tile, state);
     case 4:
-      return attend_chunk<V, 4>(a, c, tile, state);
+      return attend_chunk<V, Element, 4>(a, c, tile, state);
     case 5:
-      return attend_chunk<V, 5>(a, c, tile, state);
+      return attend_chunk<V, Element, 5>(a, c, tile, state);
+    case 6:
+      return attend_chunk<V, Element, 6>(a, c, tile, state);
     default:
-      return attend_chunk<V, 6>(a, c, tile, state);
+      if constexpr (V::kTileRows == 7) return attend_chunk<V, Element, 7>(a, c, tile, state);
   }
 }
 

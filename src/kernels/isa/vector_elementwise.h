@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/generic/kv_address.h"
 #include "kernels/generic/log.h"
 #include "kernels/generic/math.h"
 #include "kernels/isa/vector_reduce.h"
@@ -134,19 +133,6 @@ float log_sum_exp(const float* x, uint32_t n) {
     partials = partials + math::exp(V::load(x + i, m, -math::kInfinity) - V::broadcast(base));
   });
   return math::log_nonnegative(tree_sum(partials)) + base;
-}
-
-template <class V>
-void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
-              const float* v) {
-  uint16_t* k_out = k_tile(kv, kv_head, block, slot) + slot % kKvTile;
-  uint16_t* v_out = v_row(kv, kv_head, block, slot);
-  for (uint32_t d = 0; d < kv.head_dim; d += kKvTile) {
-    V::load(v + d).store_half(v_out + d);
-    uint16_t halves[kKvTile];
-    V::load(k + d).store_half(halves);
-    for (uint32_t i = 0; i < kKvTile; ++i) k_out[size_t{d + i} * kKvTile] = halves[i];
-  }
 }
 
 }  // namespace kvasir::vec

@@ -1,8 +1,14 @@
 #include "kernels/isa/avx2/lanes.h"
 #include "kernels/isa/float_functions.h"
 #include "kernels/isa/vector_attention.h"
+#include "kernels/isa/vector_store_kv.h"
 
 namespace kvasir::avx2 {
+
+void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
+              const float* v) {
+  vec::store_kv<F32x16>(kv, kv_head, block, slot, k, v);
+}
 
 void attention(const AttentionArgs& args) {
   vec::attention<F32x16>(args);

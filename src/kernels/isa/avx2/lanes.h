@@ -34,8 +34,9 @@ struct Mask16 {
 // Sixteen floats in two registers.
 struct F32x16 {
   using Mask = Mask16;
-  // Vectors of a row that an attention micro-kernel keeps in registers: 6 rows x 1 (two registers) of 16
-  // registers.
+  // Attention's micro-kernels: at most so many rows share a pass over K and V, and so many vectors of each
+  // row (two registers each) are kept in registers: 6 rows x 1 of 16.
+  static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 1;
 
   __m256 lo, hi;
@@ -52,6 +53,11 @@ struct F32x16 {
     const auto* halves = reinterpret_cast<const __m128i*>(p);
     return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
   }
+  KVASIR_INLINE static F32x16 load_int8(const int8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+  }
   KVASIR_INLINE void store(float* p) const {
     _mm256_storeu_ps(p, lo);
     _mm256_storeu_ps(p + 8, hi);
@@ -64,6 +70,13 @@ struct F32x16 {
     auto* halves = reinterpret_cast<__m128i*>(p);
     _mm_storeu_si128(halves, _mm256_cvtps_ph(lo, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128(halves + 1, _mm256_cvtps_ph(hi, _MM_FROUND_TO_NEAREST_INT));
+  }
+  // Rounded to nearest even; within -128 .. 127.
+  KVASIR_INLINE void store_int8(int8_t* p) const {
+    const __m256i words = _mm256_permute4x64_epi64(
+        _mm256_packs_epi32(_mm256_cvtps_epi32(lo), _mm256_cvtps_epi32(hi)), _MM_SHUFFLE(3, 1, 2, 0));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
   }
 };
 

@@ -28,11 +28,6 @@ void softcap(float cap, uint32_t n, float* y) {
   vec::softcap<F32x16>(cap, n, y);
 }
 
-void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
-              const float* v) {
-  vec::store_kv<F32x16>(kv, kv_head, block, slot, k, v);
-}
-
 uint32_t argmax(const float* x, uint32_t n) {
   return vec::argmax<F32x16>(x, n);
 }

@@ -27,7 +27,9 @@ struct Mask16 {
 // Sixteen floats.
 struct F32x16 {
   using Mask = Mask16;
-  // Vectors of a row that an attention micro-kernel keeps in registers: 6 rows x 4 of 32 registers.
+  // Attention's micro-kernels: at most so many rows share a pass over K and V, and so many vectors of each
+  // row are kept in registers: 6 rows x 4 of 32.
+  static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 4;
 
   __m512 v;
@@ -41,10 +43,18 @@ struct F32x16 {
   KVASIR_INLINE static F32x16 load_half(const uint16_t* p) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
   }
+  KVASIR_INLINE static F32x16 load_int8(const int8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
+  }
   KVASIR_INLINE void store(float* p) const { _mm512_storeu_ps(p, v); }
   KVASIR_INLINE void store(float* p, Mask16 m) const { _mm512_mask_storeu_ps(p, m.bits, v); }
   KVASIR_INLINE void store_half(uint16_t* p) const {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+  // Rounded to nearest even; within -128 .. 127.
+  KVASIR_INLINE void store_int8(int8_t* p) const {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
 };
 
