@@ -16,6 +16,7 @@ namespace {
 struct BenchFlags {
   std::string model;
   std::string isa;
+  std::string kv_cache_dtype = "auto";
   std::string output = "md";
   uint32_t threads = 0;
   uint32_t chunk = 512;
@@ -65,7 +66,9 @@ int bench(const BenchFlags& f) {
   const Result<Isa> isa = isa_of_flag(f.isa);
   if (!isa.ok()) return fail(kExitUsage, isa.message());
   const uint32_t threads = f.threads == 0 ? usable_cpus() : f.threads;
-  auto opened = ModelBench::open(f.model, *isa, threads, f.chunk, f.block_size);
+  const Result<KvType> kv_type = kv_type_of_flag(f.kv_cache_dtype);
+  if (!kv_type.ok()) return fail(kExitUsage, kv_type.message());
+  auto opened = ModelBench::open(f.model, {*isa, threads, f.chunk, f.block_size, *kv_type});
   if (!opened.ok()) return fail_to_open(opened.status());
   ModelBench& model = **opened;
   if (f.output == "md")
@@ -113,6 +116,7 @@ Verb add_bench_verb(CLI::App& root) {
   number("--max-num-batched-tokens", f->chunk, "Rows per step (default 512)", 1, 4096);
   number("--block-size", f->block_size, "Tokens per KV block, a multiple of 16 (default 32)", 16, 1024);
   verb->add_option("--isa", f->isa, "Instruction set (default: the best)")->type_name("NAME");
+  add_kv_cache_dtype(*verb, f->kv_cache_dtype);
   verb->add_option("-o,--output", f->output, "md, json or csv (default md)")
       ->check(CLI::IsMember({"md", "json", "csv"}));
   verb->footer(

@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <algorithm>
+
+#include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/human_size.h"
 
 namespace kvasir {
@@ -26,6 +32,29 @@ TEST(HumanSize, WritesThemBack) {
   EXPECT_EQ(size_text(1536), "1.50 KiB");
   EXPECT_EQ(count_text(134'515'008), "134.5 M");
   EXPECT_EQ(count_text(1'540'000'000), "1.54 B");
+}
+
+Result<Llm::Options> options_of(std::vector<std::string> words) {
+  CLI::App app;
+  EngineFlags flags;
+  flags.add_to(app);
+  std::reverse(words.begin(), words.end());
+  app.parse(words);
+  return flags.options();
+}
+
+TEST(EngineFlags, KvCacheDtypeTakesOurNamesAndVllms) {
+  EXPECT_EQ(options_of({"model.gguf"}).value().engine.kv_type, KvType::kF16);
+  for (const char* name : {"auto", "f16", "fp16", "float16"})
+    EXPECT_EQ(options_of({"model.gguf", "--kv-cache-dtype", name}).value().engine.kv_type, KvType::kF16)
+        << name;
+  for (const char* name : {"int8", "int8_per_token_head"})
+    EXPECT_EQ(options_of({"model.gguf", "--kv-cache-dtype", name}).value().engine.kv_type, KvType::kInt8);
+  const auto bad = options_of({"model.gguf", "--kv-cache-dtype", "fp8"});
+  ASSERT_FALSE(bad.ok());
+  EXPECT_EQ(bad.status().code(), ErrorCode::kInvalidArgument);
+  for (const char* word : {"--kv-cache-dtype", "fp8", "f16", "int8"})
+    EXPECT_NE(bad.message().find(word), std::string::npos) << bad.message();
 }
 
 TEST(NearestWord, FindsTyposAndNothingElse) {

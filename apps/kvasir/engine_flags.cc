@@ -24,6 +24,7 @@ void EngineFlags::add_to(CLI::App& verb) {
                   "Size of the KV cache, e.g. 512M or 2G (default: from the memory that is free)")
       ->type_name("SIZE")
       ->group(kMemory);
+  add_kv_cache_dtype(verb, kv_cache_dtype)->group(kMemory);
   verb.add_option("--max-num-seqs", engine.max_num_seqs, "Most answers in the making at once")
       ->type_name("N")
       ->check(CLI::Range(1u, 4096u))
@@ -71,6 +72,21 @@ Result<Isa> isa_of_flag(const std::string& flag) {
   return *isa;
 }
 
+CLI::Option* add_kv_cache_dtype(CLI::App& verb, std::string& target) {
+  return verb
+      .add_option(
+          "--kv-cache-dtype", target,
+          "How the KV cache keeps its values: f16 (auto), or int8, which holds almost twice the tokens")
+      ->type_name("TYPE")
+      ->capture_default_str();
+}
+
+Result<KvType> kv_type_of_flag(const std::string& flag) {
+  const Result<KvType> type = parse_kv_type(flag);
+  if (!type.ok()) return invalid_argument("--kv-cache-dtype: " + type.message());
+  return *type;
+}
+
 Result<Llm::Options> EngineFlags::options() const {
   if (model.empty()) return invalid_argument("which model? Give the path of a GGUF file");
   init_logging(spdlog::level::from_str(log_level));
@@ -78,6 +94,7 @@ Result<Llm::Options> EngineFlags::options() const {
   options.threads = threads;
   options.engine = engine;
   KVASIR_ASSIGN_OR_RETURN(options.isa, isa_of_flag(isa));
+  KVASIR_ASSIGN_OR_RETURN(options.engine.kv_type, kv_type_of_flag(kv_cache_dtype));
   if (engine.block_size % 16 != 0) return invalid_argument("--block-size must be a multiple of 16");
   if (!kv_memory.empty()) {
     const Result<uint64_t> size = parse_size(kv_memory);

@@ -16,6 +16,7 @@ struct EngineFlags {
   uint32_t threads = 0;
   std::string isa;
   std::string kv_memory;
+  std::string kv_cache_dtype = "auto";
   std::string log_level = "info";
   EngineConfig engine;
 
@@ -27,5 +28,9 @@ struct EngineFlags {
 
 // The instruction set of an --isa flag: the best there is for "", an error for one that this machine lacks.
 Result<Isa> isa_of_flag(const std::string& flag);
+
+// --kv-cache-dtype, with the same help on every verb that has it; and what its value stands for.
+CLI::Option* add_kv_cache_dtype(CLI::App& verb, std::string& target);
+Result<KvType> kv_type_of_flag(const std::string& flag);
 
 }  // namespace kvasir

@@ -16,6 +16,7 @@ namespace {
 struct InspectFlags {
   std::string model;
   std::string isa;
+  std::string kv_cache_dtype = "auto";
   bool json = false;
 };
 
@@ -31,8 +32,8 @@ void print_memory(const ModelFacts& facts) {
   const uint64_t context = facts.kv_bytes_per_token * facts.config.context_length;
   fmt::print("\nmemory\n");
   fmt::print("  weights        {}\n", size_text(facts.packed_bytes));
-  fmt::print("  KV cache       {} per token; {} for one full context\n", size_text(facts.kv_bytes_per_token),
-             size_text(context));
+  fmt::print("  KV cache       {} per token as {}; {} for one full context\n",
+             size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type), size_text(context));
   fmt::print("  free here      {}\n", size_text(usable_memory(read_memory())));
 }
 
@@ -76,6 +77,7 @@ void print_json(const ModelFacts& facts, Isa isa) {
       .field("tokenizer", facts.tokenizer)
       .field("chat_template", facts.has_chat_template);
   out.field("weight_bytes", facts.packed_bytes).field("kv_bytes_per_token", facts.kv_bytes_per_token);
+  out.field("kv_cache_dtype", kv_type_name(facts.kv_type));
   out.field("isa", isa_name(isa)).key("formats").begin_array();
   for (const ModelFacts::Format& format : facts.formats) {
     out.begin_object().field("format", dtype_info(format.type).name).field("tensors", format.tensors);
@@ -88,7 +90,9 @@ void print_json(const ModelFacts& facts, Isa isa) {
 int inspect(const InspectFlags& flags) {
   const Result<Isa> isa = isa_of_flag(flags.isa);
   if (!isa.ok()) return fail(kExitUsage, isa.message());
-  const auto facts = read_model_facts(flags.model);
+  const Result<KvType> kv_type = kv_type_of_flag(flags.kv_cache_dtype);
+  if (!kv_type.ok()) return fail(kExitUsage, kv_type.message());
+  const auto facts = read_model_facts(flags.model, *kv_type);
   if (!facts.ok()) return fail_to_open(facts.status());
   flags.json ? print_json(*facts, *isa) : print_text(*facts, *isa);
   return kExitOk;
@@ -102,6 +106,7 @@ Verb add_inspect_verb(CLI::App& root) {
   verb->add_option("MODEL,-m,--model", flags->model, "GGUF file")->required();
   verb->add_option("--isa", flags->isa, "Instruction set to name kernels for (default: the best)")
       ->type_name("NAME");
+  add_kv_cache_dtype(*verb, flags->kv_cache_dtype);
   verb->add_flag("--json", flags->json, "As JSON");
   verb->footer("Example:\n  kvasir inspect models/smollm2-135m-instruct-q4_1.gguf\n\n" +
                std::string(kExitCodesHelp));

@@ -27,26 +27,28 @@ std::string BenchShape::name() const {
   return s;
 }
 
-ModelBench::ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size)
-    : pool_(threads), kernels_(kernel_table(isa)), chunk_(chunk), block_size_(block_size) {}
+ModelBench::ModelBench(const Options& options)
+    : pool_(options.threads), kernels_(kernel_table(options.isa)), options_(options) {}
 
-Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, Isa isa, uint32_t threads,
-                                                     uint32_t chunk, uint32_t block_size) {
+Result<std::unique_ptr<ModelBench>> ModelBench::open(const std::string& path, const Options& options) {
   KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
-  std::unique_ptr<ModelBench> bench(new ModelBench(isa, threads, chunk, block_size));
-  KVASIR_ASSIGN_OR_RETURN(bench->model_, CausalLm::load(file, bench->kernels_, bench->pool_,
-                                                        {.max_rows = chunk, .max_logit_rows = chunk}));
+  std::unique_ptr<ModelBench> bench(new ModelBench(options));
+  KVASIR_ASSIGN_OR_RETURN(bench->model_,
+                          CausalLm::load(file, bench->kernels_, bench->pool_,
+                                         {.max_rows = options.chunk, .max_logit_rows = options.chunk}));
   bench->file_bytes_ = file.file_bytes();
   return bench;
 }
 
 Result<BenchResult> ModelBench::measure(const BenchShape& shape, uint32_t repetitions) {
-  if (shape.batch > chunk_)
-    return invalid_argument(fmt::format("batch {} is larger than the step's {} rows", shape.batch, chunk_));
+  if (shape.batch > options_.chunk)
+    return invalid_argument(
+        fmt::format("batch {} is larger than the step's {} rows", shape.batch, options_.chunk));
   const uint32_t tokens = shape.depth + shape.prompt + shape.generate;
   const auto specs = config().kv_layers();
-  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::make(specs, block_size_));
-  const uint32_t entries = (tokens + block_size_ - 1) / block_size_;
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
+                          KvLayout::make(specs, options_.block_size, options_.kv_type));
+  const uint32_t entries = (tokens + options_.block_size - 1) / options_.block_size;
   uint32_t units = 0;
   for (const KvLayout::Group& g : layout.groups()) units += g.units;
   const uint64_t blocks = static_cast<uint64_t>(entries) * units * shape.batch;
@@ -59,7 +61,7 @@ Result<BenchResult> ModelBench::measure(const BenchShape& shape, uint32_t repeti
   fill(shape, entries);
   BenchResult result{.shape = shape, .tokens_per_second = {}};
   for (uint32_t first = 0; first < shape.depth;) {
-    const uint32_t rows = std::min(std::max(1u, chunk_ / shape.batch), shape.depth - first);
+    const uint32_t rows = std::min(std::max(1u, options_.chunk / shape.batch), shape.depth - first);
     step(shape, first, rows, false);
     first += rows;
   }
@@ -67,7 +69,8 @@ Result<BenchResult> ModelBench::measure(const BenchShape& shape, uint32_t repeti
     const double start = seconds_now();
     const uint32_t end = tokens;
     for (uint32_t first = shape.depth; first < end;) {
-      const uint32_t rows = shape.prompt > 0 ? std::min(std::max(1u, chunk_ / shape.batch), end - first) : 1;
+      const uint32_t rows =
+          shape.prompt > 0 ? std::min(std::max(1u, options_.chunk / shape.batch), end - first) : 1;
       step(shape, first, rows, shape.prompt == 0 || first + rows == end);
       first += rows;
     }

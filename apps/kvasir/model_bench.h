@@ -34,8 +34,14 @@ struct BenchResult {
 // (reading) or of every sequence (generating). Token ids are a fixed pseudo-random sequence.
 class ModelBench {
  public:
-  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, Isa isa, uint32_t threads,
-                                                  uint32_t chunk, uint32_t block_size);
+  struct Options {
+    Isa isa;
+    uint32_t threads = 1;
+    uint32_t chunk = 512;  // rows per step
+    uint32_t block_size = 32;
+    KvType kv_type = KvType::kF16;
+  };
+  static Result<std::unique_ptr<ModelBench>> open(const std::string& path, const Options& options);
 
   // Runs a shape once to warm up and then `repetitions` times. Errors: a KV pool that memory cannot hold.
   Result<BenchResult> measure(const BenchShape& shape, uint32_t repetitions);
@@ -44,14 +50,13 @@ class ModelBench {
   uint64_t file_bytes() const { return file_bytes_; }
 
  private:
-  ModelBench(Isa isa, uint32_t threads, uint32_t chunk, uint32_t block_size);
+  explicit ModelBench(const Options& options);
   void fill(const BenchShape& shape, uint32_t entries);
   void step(const BenchShape& shape, uint32_t first, uint32_t rows_each, bool logits);
 
   ThreadPool pool_;
   const KernelTable& kernels_;
-  uint32_t chunk_;
-  uint32_t block_size_;
+  Options options_;
   uint64_t file_bytes_ = 0;
   std::unique_ptr<CausalLm> model_;
   std::unique_ptr<KvStore> store_;

@@ -72,7 +72,7 @@ Result<std::string> text_of(const GgufMetadata& metadata, const char* key) {
 
 }  // namespace
 
-Result<ModelFacts> read_model_facts(const std::string& path) {
+Result<ModelFacts> read_model_facts(const std::string& path, KvType kv_type) {
   KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
   const GgufMetadata& metadata = file.metadata();
   ModelFacts facts;
@@ -99,7 +99,8 @@ Result<ModelFacts> read_model_facts(const std::string& path) {
   facts.has_chat_template = metadata.contains("tokenizer.chat_template");
   add_tensors(file, &facts);
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
-                          KvLayout::make(facts.config.kv_layers(), EngineConfig{}.block_size));
+                          KvLayout::make(facts.config.kv_layers(), EngineConfig{}.block_size, kv_type));
+  facts.kv_type = kv_type;
   facts.kv_bytes_per_token = layout.bytes_per_token();
   return facts;
 }

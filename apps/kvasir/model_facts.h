@@ -35,9 +35,10 @@ struct ModelFacts {
   bool has_chat_template = false;
   std::vector<Format> formats;  // most bytes first
   uint64_t packed_bytes = 0;    // the weights in memory
-  uint64_t kv_bytes_per_token = 0;
+  KvType kv_type = KvType::kF16;
+  uint64_t kv_bytes_per_token = 0;  // in a pool of that type
 };
-Result<ModelFacts> read_model_facts(const std::string& path);
+Result<ModelFacts> read_model_facts(const std::string& path, KvType kv_type);
 
 // A chat template from a file, or else from the model; nullptr where neither has one. A template of the model
 // that cannot be parsed is a warning, one of a file an error.

@@ -51,7 +51,7 @@ int run(const RunFlags& flags) {
   TerminalInput input;
   const auto options = flags.engine.options();
   if (!options.ok()) return fail(kExitUsage, options.message());
-  const auto facts = read_model_facts(flags.engine.model);
+  const auto facts = read_model_facts(flags.engine.model, options->engine.kv_type);
   if (!facts.ok()) return fail_to_open(facts.status());
   LoadProgress progress(facts->name);
   Llm::Options with_progress = *options;

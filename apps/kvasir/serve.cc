@@ -76,7 +76,7 @@ int serve(ServeFlags flags) {
   if (Status status = read_key_file(flags.key_file, &flags.server.access.api_keys); !status.ok()) {
     return fail(kExitUsage, status.message());
   }
-  const auto facts = read_model_facts(flags.engine.model);
+  const auto facts = read_model_facts(flags.engine.model, options->engine.kv_type);
   if (!facts.ok()) return fail_to_open(facts.status());
 
   auto listening = ApiServer::listen(flags.server);
@@ -124,7 +124,7 @@ Verb add_serve_verb(CLI::App& root) {
   verb->footer(
       "Examples:\n"
       "  kvasir serve model.gguf\n"
-      "  kvasir serve model.gguf --kv-memory 2G --max-num-seqs 32\n"
+      "  kvasir serve model.gguf --kv-memory 2G --max-num-seqs 32 --kv-cache-dtype int8\n"
       "  kvasir serve model.gguf --host 0.0.0.0 --api-key secret\n\n"
       "SIGTERM or Ctrl-C lets running requests finish, a second one ends them. docs/api.md describes the "
       "API.\n" +

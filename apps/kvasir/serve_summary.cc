@@ -23,8 +23,9 @@ void print_serve_summary(Llm& llm, const ModelFacts& facts, const ApiServer& ser
              window < facts.config.context_length
                  ? fmt::format(" (the model could take {})", facts.config.context_length)
                  : "");
-  fmt::print("  KV cache  {}: {} tokens in blocks of {}, {} per token\n", size_text(engine.config().kv_bytes),
-             tokens, engine.config().block_size, size_text(facts.kv_bytes_per_token));
+  fmt::print("  KV cache  {}: {} tokens in blocks of {}, {} per token ({})\n",
+             size_text(engine.config().kv_bytes), tokens, engine.config().block_size,
+             size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type));
   fmt::print("  compute   {} threads, {}\n", llm.pool().size(), isa_name(llm.kernels().isa));
   fmt::print("  serving   {}\n\n", url);
   fmt::print("Try it:\n  curl -s {}/chat/completions -H 'Content-Type: application/json' {}\\\n", url,

@@ -225,7 +225,7 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, Causal
                                               const Tokenizer& tokenizer, const KernelTable& kernels) {
   KVASIR_RETURN_IF_ERROR(check_config(config, model.config().context_length));
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
-                          KvLayout::make(model.config().kv_layers(), config.block_size));
+                          KvLayout::make(model.config().kv_layers(), config.block_size, config.kv_type));
   const uint64_t blocks = std::min<uint64_t>(config.kv_bytes / layout.block_bytes(), UINT32_MAX / 2);
   EngineConfig complete = config;
   if (complete.max_model_len == 0) complete.max_model_len = model.config().context_length;
@@ -237,9 +237,10 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, Causal
   if (config.max_model_len != 0 && complete.max_model_len < config.max_model_len)
     spdlog::warn("max_model_len is {} instead of {}: the KV pool holds no longer sequence",
                  complete.max_model_len, config.max_model_len);
-  spdlog::info("KV pool: {} MiB, {} blocks of {} tokens, {} tokens in all; sequences of up to {} tokens",
-               blocks * layout.block_bytes() >> 20, blocks, layout.block_size(),
-               blocks / layout.units() * layout.block_size(), complete.max_model_len);
+  spdlog::info(
+      "KV pool: {} MiB of {}, {} blocks of {} tokens, {} tokens in all; sequences of up to {} tokens",
+      blocks * layout.block_bytes() >> 20, kv_type_name(layout.type()), blocks, layout.block_size(),
+      blocks / layout.units() * layout.block_size(), complete.max_model_len);
   try {
     return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
         complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels));

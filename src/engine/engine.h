@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/ids.h"
+#include "base/kv_type.h"
 #include "base/result.h"
 #include "engine/request.h"
 #include "engine/stats.h"
@@ -22,6 +23,7 @@ struct EngineConfig {
   uint32_t max_queued_requests = 256;     // waiting; one more is refused
   uint32_t block_size = 32;               // tokens per KV block, a multiple of 16
   uint64_t kv_bytes = 0;                  // size of the pool; rounded down to whole blocks
+  KvType kv_type = KvType::kF16;          // how K and V are stored
   bool enable_prefix_caching = true;
   bool check_invariants = false;  // after every step instead of only when idle
 };

@@ -45,7 +45,8 @@ Result<const KernelTable*> choose_kernels(std::optional<Isa> isa) {
 }
 
 Status size_pool(const ModelConfig& model, EngineConfig* config) {
-  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::make(model.kv_layers(), config->block_size));
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
+                          KvLayout::make(model.kv_layers(), config->block_size, config->kv_type));
   const uint32_t length = config->max_model_len != 0 ? config->max_model_len : model.context_length;
   KVASIR_ASSIGN_OR_RETURN(
       config->kv_bytes, kv_pool_bytes(layout, read_memory(), config->kv_bytes, config->max_num_seqs, length));

@@ -42,11 +42,16 @@ std::vector<Request> requests(const Tokenizer& tokenizer) {
   return out;
 }
 
-class RealModel : public testing::TestWithParam<const char*> {
+struct Param {
+  const char* file;
+  KvType kv_type;
+};
+
+class RealModel : public testing::TestWithParam<Param> {
  protected:
   void SetUp() override {
     if (kSlowBuild) GTEST_SKIP() << "sanitised builds test the engine over the fake model";
-    path_ = std::string(KVASIR_SOURCE_DIR) + "/models/" + GetParam();
+    path_ = std::string(KVASIR_SOURCE_DIR) + "/models/" + GetParam().file;
     if (!std::filesystem::exists(path_))
       GTEST_SKIP() << path_ << " is absent: tools/fetch_models.py fetches it";
   }
@@ -59,6 +64,7 @@ class RealModel : public testing::TestWithParam<const char*> {
     o.engine.max_model_len = 1024;
     o.engine.block_size = 16;
     o.engine.kv_bytes = kv_bytes;
+    o.engine.kv_type = GetParam().kv_type;
     o.engine.check_invariants = true;
     return o;
   }
@@ -115,7 +121,7 @@ TEST_P(RealModel, AnswersAreEqualInEveryCircumstance) {
     const auto llm = open(o);
     ASSERT_NE(llm, nullptr);
     alone = answers(*llm, false);
-    const KvLayout layout = KvLayout::make(llm->model().config().kv_layers(), 16).value();
+    const KvLayout layout = KvLayout::make(llm->model().config().kv_layers(), 16, GetParam().kv_type).value();
     bytes_per_block = layout.block_bytes();
     units = layout.units();
   }
@@ -171,9 +177,13 @@ TEST_P(RealModel, LongConversationHitsTheCache) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RealModel,
-                         testing::Values("smollm2-135m-instruct-q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"),
-                         [](const auto& model) {
-                           return std::string(model.param).substr(0, 5) == "smoll" ? "SmolLM2" : "Gemma3";
+                         testing::Values(Param{"smollm2-135m-instruct-q4_1.gguf", KvType::kF16},
+                                         Param{"gemma-3-270m-q4_k_m.gguf", KvType::kF16},
+                                         Param{"smollm2-135m-instruct-q4_1.gguf", KvType::kInt8}),
+                         [](const auto& param) {
+                           const std::string file = param.param.file;
+                           return (file.substr(0, 5) == "smoll" ? "SmolLM2_" : "Gemma3_") +
+                                  std::string(kv_type_name(param.param.kv_type));
                          });
 
 TEST(LlmOpen, SaysWhatIsMissing) {

@@ -43,6 +43,26 @@ def test_inspect(name, architecture):
     assert architecture in done.stdout
 
 
+def test_int8_kv_takes_about_half_the_memory():
+    def bytes_per_token(*flags):
+        done = kvasir("inspect", MODELS["smollm2"], "--json", *flags)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["kv_bytes_per_token"]
+
+    halves = bytes_per_token()
+    assert halves == bytes_per_token("--kv-cache-dtype", "f16") == 30 * 3 * 2 * 64 * 2
+    assert bytes_per_token("--kv-cache-dtype", "int8") == 30 * 3 * 2 * (64 + 4)
+    refused = kvasir("inspect", MODELS["smollm2"], "--kv-cache-dtype", "fp8")
+    assert refused.returncode == 2 and "int8" in refused.stderr
+
+
+def test_run_answers_with_int8_kv():
+    done = kvasir("run", MODELS["smollm2"], "-p", "What is the capital of Japan?", "--temperature", 0, "-n", 32,
+                  "--kv-cache-dtype", "int8")
+    assert done.returncode == 0, done.stderr
+    assert "Tokyo" in done.stdout
+
+
 def test_bench_writes_json():
     done = kvasir("bench", MODELS["smollm2"], "-p", 64, "-n", 8, "-b", "1,8", "-r", 2, "-o", "json")
     assert done.returncode == 0, done.stderr
