@@ -1,4 +1,4 @@
-// Attention over paged KV, one thread, for the head shapes of the models we fetch: decode
+// Attention over paged KV, one thread, for the head shapes of the models we fetch and groups of eight: decode
 // (one token at a context length; the KV of many layers, so that it comes from memory), prefill (512 tokens
 // from position 0) and sixteen sequences that decode on one prefix of 2,048 tokens, with a call for all
 // (cascade) and with a call for each (apart).
@@ -28,7 +28,8 @@ struct Shape {
 constexpr Shape kShapes[] = {{"smollm2-135m", 9, 3, 64},
                              {"qwen2.5-0.5b", 14, 2, 64},
                              {"qwen2.5-1.5b", 12, 2, 128},
-                             {"gemma-3-270m", 4, 1, 256}};
+                             {"gemma-3-270m", 4, 1, 256},
+                             {"group-of-8", 16, 2, 64}};
 constexpr uint32_t kBlockSize = 32;
 
 // Filled KV of `layers` layers of one sequence, blocks in random order, and queries for `tokens` tokens.

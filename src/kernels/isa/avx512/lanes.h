@@ -28,8 +28,8 @@ struct Mask16 {
 struct F32x16 {
   using Mask = Mask16;
   // Attention's micro-kernels: at most so many rows share a pass over K and V, and so many vectors of each
-  // row are kept in registers: 6 rows x 4 of 32.
-  static constexpr int kTileRows = 6;
+  // row are kept in registers: 7 rows x 4 of 32, the four of K or V beside them.
+  static constexpr int kTileRows = 7;
   static constexpr int kTileVectors = 4;
 
   __m512 v;
