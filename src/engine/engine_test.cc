@@ -275,6 +275,28 @@ TEST_F(EngineTest, ImpossibleConfigurationsAreRefused) {
   EXPECT_FALSE(refused([](EngineConfig&) {}));
 }
 
+// Token 0 is the only one that ends a text here.
+TEST_F(EngineTest, MasksMustLeaveATokenToChoose) {
+  start();
+  const auto refused_about = [&](const auto& change) {
+    Request r = fake_request({1}, 5);
+    change(r.sampling);
+    Inbox inbox;
+    const Result<RequestId> result = engine_->submit(r, inbox.sink());
+    if (result.ok()) inbox.wait();
+    return result.ok() ? std::string() : result.status().field();
+  };
+  using Allowed = std::vector<TokenId>;
+  EXPECT_EQ(refused_about([](SamplingParams& p) { p.allowed_tokens = Allowed{0}, p.ignore_eos = true; }),
+            "allowed_token_ids");
+  EXPECT_EQ(refused_about([](SamplingParams& p) {
+              p.allowed_tokens = Allowed{0, 7}, p.stop_token_ids = {7}, p.min_tokens = 2;
+            }),
+            "allowed_token_ids");
+  EXPECT_EQ(refused_about([](SamplingParams& p) { p.allowed_tokens = Allowed{0}; }), "");
+  EXPECT_EQ(refused_about([](SamplingParams& p) { p.allowed_tokens = Allowed{0, 7}, p.min_tokens = 2; }), "");
+}
+
 TEST_F(EngineTest, TenThousandShortRequestsLeaveNothingBehind) {
   config_.check_invariants = false;
   start();
