@@ -72,6 +72,21 @@ TEST(Gemma3, AnyOtherPatternIsRefused) {
   EXPECT_THAT(read_gemma3_config(zero).message(), HasSubstr("is 0, which is outside 1 to 1024"));
 }
 
+// Attention takes the rows of all heads that share a KV head in one call.
+TEST(Gemma3, TooManyHeadsPerKvHeadAreRefused) {
+  const GgufMetadata common = gemma(2);
+  GgufMetadata m;
+  for (const auto& [key, value] : common.entries())
+    if (key != "gemma3.attention.head_count" && key != "gemma3.attention.head_count_kv") m.insert(key, value);
+  m.insert("gemma3.attention.head_count", int64_t{97});
+  m.insert("gemma3.attention.head_count_kv", int64_t{1});
+  m.insert("gemma3.attention.key_length", int64_t{64});
+  m.insert("gemma3.attention.value_length", int64_t{64});
+  const Result<ModelConfig> config = read_gemma3_config(m);
+  ASSERT_FALSE(config.ok());
+  EXPECT_THAT(config.message(), HasSubstr("97 heads share 1 KV heads: at most 96"));
+}
+
 TEST(Gemma3, WithoutAWindowEveryLayerSeesEverything) {
   const GgufMetadata with_window = gemma(3);
   GgufMetadata m;
