@@ -77,10 +77,15 @@ Status check_flags(const BenchFlags& f) {
 }
 
 // Fills the setting's machine, if one is wanted, and the prober that is to look at it again.
-Status find_machine(const BenchFlags& f, ModelBench& model, Isa isa, BenchSetting& setting,
-                    std::optional<MachineProber>& prober) {
+Status find_machine(const BenchFlags& f, std::optional<HardwareProfile> named, ModelBench& model, Isa isa,
+                    BenchSetting& setting, std::optional<MachineProber>& prober) {
   if (f.no_machine) return {};
-  KVASIR_ASSIGN_OR_RETURN(MachineReference reference, machine_reference(f.machine, model.pool(), isa));
+  MachineReference reference;
+  if (named) {
+    reference = named_machine(*std::move(named), f.machine, model.pool(), isa);
+  } else {
+    KVASIR_ASSIGN_OR_RETURN(reference, machine_reference(model.pool(), isa));
+  }
   setting.machine = std::move(reference.profile);
   setting.machine_source = std::move(reference.source);
   const uint64_t bytes = std::min(kProbeBytes, machine_bench_memory());
@@ -115,10 +120,14 @@ int bench(const BenchFlags& f) {
   const Result<Isa> isa = isa_of_flag(f.isa);
   if (!isa.ok()) return fail(kExitUsage, isa.message());
   // Before minutes may go into a model.
-  const Status readable = f.machine.empty() ? Status() : load_machine(f.machine).status();
-  if (!readable.ok())
-    return fail(kExitUsage, "--machine: " + readable.message(),
-                "`kvasir bench machine --output FILE` writes one.");
+  std::optional<HardwareProfile> named;
+  if (!f.machine.empty()) {
+    auto read = load_machine(f.machine);
+    if (!read.ok())
+      return fail(kExitUsage, "--machine: " + read.message(),
+                  "`kvasir bench machine --output FILE` writes one.");
+    named = std::move(read).value();
+  }
   const Result<uint32_t> threads = threads_of_flag(f.threads, usable_cpus());
   if (!threads.ok()) return fail(kExitUsage, threads.message());
   const Result<KvType> kv_type = kv_type_of_flag(f.kv_cache_dtype);
@@ -133,7 +142,7 @@ int bench(const BenchFlags& f) {
                        .threads = *threads,
                        .isa = *isa};
   std::optional<MachineProber> prober;
-  const Status found = find_machine(f, model, *isa, setting, prober);
+  const Status found = find_machine(f, std::move(named), model, *isa, setting, prober);
   if (!found.ok()) return fail(kExitMemory, found.message(), "--no-machine does without.");
   return run_tests(f, model, setting, prober ? &*prober : nullptr);
 }

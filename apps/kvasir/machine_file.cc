@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "apps/kvasir/text_file.h"
+
 namespace kvasir {
 namespace {
 
@@ -27,11 +29,7 @@ std::string default_machine_path() {
 Result<HardwareProfile> load_machine(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return not_found(fmt::format("{}: no such file", path));
-  std::ifstream in(path, std::ios::binary);
-  std::string text(kMaxBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad() || (in.fail() && !in.eof())) return io_error(fmt::format("{}: cannot be read", path));
-  text.resize(static_cast<size_t>(in.gcount()));
+  KVASIR_ASSIGN_OR_RETURN(const std::string text, read_text_file(path));
   if (text.size() > kMaxBytes)
     return invalid_argument(fmt::format("{}: larger than {} bytes, not a machine profile", path, kMaxBytes));
   auto machine = HardwareProfile::from_json(text);

@@ -36,18 +36,20 @@ uint64_t machine_bench_memory() {
   return usable_memory(read_memory()) / 2;
 }
 
-Result<MachineReference> machine_reference(const std::string& path, ThreadPool& pool, Isa isa) {
-  if (!path.empty()) {
-    KVASIR_ASSIGN_OR_RETURN(HardwareProfile named, load_machine(path));
-    const std::string why = mismatch(named, pool, isa);
-    if (!why.empty()) note(fmt::format("{} {}", path, why));
-    return from_file(std::move(named), path);
-  }
+MachineReference named_machine(HardwareProfile profile, const std::string& path, const ThreadPool& pool,
+                               Isa isa) {
+  const std::string why = mismatch(profile, pool, isa);
+  if (!why.empty()) note(fmt::format("{} {}", path, why));
+  return from_file(std::move(profile), path);
+}
+
+Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa) {
   const std::string left = default_machine_path();
   if (!left.empty()) {
     auto found = load_machine(left);
-    if (found.ok() && mismatch(*found, pool, isa).empty()) return from_file(std::move(found).value(), left);
-    if (found.ok()) note(fmt::format("{} {}: measuring quickly instead", left, mismatch(*found, pool, isa)));
+    const std::string why = found.ok() ? mismatch(*found, pool, isa) : "";
+    if (found.ok() && why.empty()) return from_file(std::move(found).value(), left);
+    if (found.ok()) note(fmt::format("{} {}: measuring quickly instead", left, why));
     if (!found.ok() && found.status().code() != ErrorCode::kNotFound)
       note(fmt::format("{}: measuring quickly instead", found.message()));
   }

@@ -15,10 +15,13 @@ struct MachineReference {
   std::string source;  // "/root/.cache/kvasir/machine.json of 2026-11-29T21:30:00Z", "measured just now"
 };
 
-// The profile of a file that the user named, or else the one that `kvasir bench machine` left here, if it is
-// of this processor, these instructions and at least these threads, or else a quick measurement. Errors are
-// those of a file that was named.
-Result<MachineReference> machine_reference(const std::string& path, ThreadPool& pool, Isa isa);
+// The profile read from a file that the user named; says on standard error where it is of another machine.
+MachineReference named_machine(HardwareProfile profile, const std::string& path, const ThreadPool& pool,
+                               Isa isa);
+
+// The profile that `kvasir bench machine` left here, if it is of this processor, these instructions and at
+// least these threads, or else a quick measurement. Errors are those of measuring.
+Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa);
 
 // Bytes that a measurement may take for its buffer: half of what is free.
 uint64_t machine_bench_memory();

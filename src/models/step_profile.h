@@ -17,7 +17,6 @@ inline constexpr std::array<std::string_view, kStepPhases> kStepPhaseNames = {
 // Where the time of some forward passes went, in seconds per phase.
 struct StepProfile {
   std::array<double, kStepPhases> seconds{};
-  uint64_t steps = 0;
 
   double total() const {
     double sum = 0;

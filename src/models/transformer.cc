@@ -42,7 +42,6 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<floa
   CHECK(step.rows <= limits_.max_rows && batch.logit_rows.size() <= limits_.max_logit_rows);
   CHECK(logits.size() >= batch.logit_rows.size() * config_.vocab_size);
   attention_.plan(batch, kv);
-  if (profile_ != nullptr) ++profile_->steps;
   pool_.run([&](Worker& worker) { run_worker(worker, step); });
 }
 
