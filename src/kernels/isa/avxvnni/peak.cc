@@ -1,25 +1,24 @@
 #include <immintrin.h>
 
 #include "kernels/isa/peak_functions.h"
+#include "kernels/isa/peak_loops.h"
 
 namespace kvasir::avxvnni {
+namespace {
+
+constexpr auto kKeep = [](auto& value) __attribute__((always_inline)) {
+  asm volatile("" : "+x"(value));
+};
+
+}  // namespace
 
 void int8_rounds(uint64_t rounds) {
-  constexpr int kChains = kInt8MacsPerRound / 32;  // two a cycle with a latency of five need ten
-  __m256i sums[kChains];
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) {
-    sums[i] = _mm256_setzero_si256();
-    asm volatile("" : "+x"(sums[i]));  // chains that start alike would be one to the compiler
-  }
-  __m256i a = _mm256_set1_epi8(3);
-  for (uint64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) sums[i] = _mm256_dpbusd_avx_epi32(sums[i], a, a);
-    asm volatile("" : "+x"(a));
-  }
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) asm volatile("" : "+x"(sums[i]));
+  // Two a cycle with a latency of five need ten chains.
+  peak::run_chains<kInt8MacsPerRound / 32>(
+      rounds, _mm256_setzero_si256(), _mm256_set1_epi8(3),
+      [](__m256i sum, __m256i a)
+          __attribute__((always_inline)) { return _mm256_dpbusd_avx_epi32(sum, a, a); },
+      kKeep);
 }
 
 }  // namespace kvasir::avxvnni

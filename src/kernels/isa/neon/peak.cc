@@ -1,80 +1,38 @@
 #include <arm_neon.h>
 
 #include "kernels/isa/peak_functions.h"
-#include "kernels/peak.h"
+#include "kernels/isa/peak_loops.h"
 
 namespace kvasir::neon {
 namespace {
 
-// Makes the compiler believe that a value is used and may have changed, at no cost.
-template <class V>
-[[gnu::always_inline]] inline void keep(V& value) {
+constexpr auto kKeep = [](auto& value) __attribute__((always_inline)) {
   asm volatile("" : "+w"(value));
-}
-
-template <int Streams>
-void read_streams(const std::byte* data, size_t part) {
-  int32x4_t sums[Streams][4];
-#pragma GCC unroll 4
-  for (int s = 0; s < Streams; ++s) {
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) sums[s][j] = vdupq_n_s32(0);
-  }
-  for (size_t i = 0; i < part; i += 64) {
-#pragma GCC unroll 4
-    for (int s = 0; s < Streams; ++s) {
-      const auto* p = reinterpret_cast<const int32_t*>(data + static_cast<size_t>(s) * part + i);
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) sums[s][j] = vaddq_s32(sums[s][j], vld1q_s32(p + 4 * j));
-    }
-  }
-#pragma GCC unroll 4
-  for (int s = 0; s < Streams; ++s) {
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) keep(sums[s][j]);
-  }
-}
+};
 
 }  // namespace
 
 void int8_rounds(uint64_t rounds) {
-  constexpr int kChains = kInt8MacsPerRound / 16;  // four a cycle with a latency of four need sixteen
-  int32x4_t sums[kChains];
-#pragma GCC unroll 16
-  for (int i = 0; i < kChains; ++i) {
-    sums[i] = vdupq_n_s32(0);
-    keep(sums[i]);  // chains that start alike would be one to the compiler
-  }
-  int8x16_t a = vdupq_n_s8(3);
-  for (uint64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i) sums[i] = vdotq_s32(sums[i], a, a);
-    keep(a);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kChains; ++i) keep(sums[i]);
+  // Four a cycle with a latency of four need sixteen chains.
+  peak::run_chains<kInt8MacsPerRound / 16>(
+      rounds, vdupq_n_s32(0), vdupq_n_s8(3),
+      [](int32x4_t sum, int8x16_t a) __attribute__((always_inline)) { return vdotq_s32(sum, a, a); }, kKeep);
 }
 
 void f32_rounds(uint64_t rounds) {
-  constexpr int kChains = kF32MacsPerRound / 4;
-  float32x4_t sums[kChains];
-#pragma GCC unroll 16
-  for (int i = 0; i < kChains; ++i) {
-    sums[i] = vdupq_n_f32(0);
-    keep(sums[i]);  // chains that start alike would be one to the compiler
-  }
-  float32x4_t a = vdupq_n_f32(0.5f);
-  for (uint64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i) sums[i] = vfmaq_f32(sums[i], a, a);
-    keep(a);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kChains; ++i) keep(sums[i]);
+  peak::run_chains<kF32MacsPerRound / 4>(
+      rounds, vdupq_n_f32(0), vdupq_n_f32(0.5f),
+      [](float32x4_t sum, float32x4_t a) __attribute__((always_inline)) { return vfmaq_f32(sum, a, a); },
+      kKeep);
 }
 
 void read(const std::byte* data, size_t bytes, uint32_t streams) {
-  streams == 1 ? read_streams<1>(data, bytes) : read_streams<kReadStreams>(data, bytes / kReadStreams);
+  peak::read<4>(
+      data, bytes, streams, vdupq_n_s32(0),
+      [](int32x4_t sum, const std::byte* p) __attribute__((always_inline)) {
+        return vaddq_s32(sum, vld1q_s32(reinterpret_cast<const int32_t*>(p)));
+      },
+      kKeep);
 }
 
 }  // namespace kvasir::neon
