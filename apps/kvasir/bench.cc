@@ -185,9 +185,9 @@ Verb add_bench_verb(CLI::App& root) {
   verb->add_flag("--no-machine", f->no_machine, "Do not compare with the machine")->excludes(file);
   verb->add_flag("--profile", f->profile, "Also show where the time of each test went (md only)");
   verb->footer(
-      "Times forward passes alone, as llama-bench does: no tokenizer and no sampling. pp512 reads\n"
-      "512 tokens, tg64@b8 writes 64 tokens in each of 8 sequences, @d4096 after 4,096 others; all\n"
-      "count the tokens of all sequences. Spread is (fastest - slowest) / median.\n\n"
+      "Times forward passes alone, as llama-bench does: no tokenizer, and no sampling but the largest\n"
+      "logit. pp512 reads 512 tokens, tg64@b8 writes 64 tokens in each of 8 sequences, @d4096 after\n"
+      "4,096 others; all count the tokens of all sequences. Spread is (fastest - slowest) / median.\n\n"
       "GB/s counts the weights and the KV cache that a step has to read, GMAC/s the multiply-adds\n"
       "of the linear layers. \"of reads\" and \"of compute\" say what part of the machine's own read\n"
       "rate and arithmetic peaks that is. The larger one bounds: at 100 % no kernel could be\n"

@@ -136,7 +136,7 @@ void ModelBench::fill(const BenchShape& shape, uint32_t entries) {
     }
     for (const auto& ids : tables_[s]) pointers_[s].push_back(ids.data());
   }
-  logits_.resize(static_cast<size_t>(shape.batch) * config().vocab_size);
+  best_.resize(shape.batch);
 }
 
 void ModelBench::step(const BenchShape& shape, const BenchStep& step) {
@@ -152,7 +152,8 @@ void ModelBench::step(const BenchShape& shape, const BenchStep& step) {
     }
     if (step.logits) logit_rows.push_back(static_cast<uint32_t>(tokens.size()) - 1);
   }
-  model_->forward({tokens, positions, sequences, logit_rows}, *store_, logits_);
+  const std::vector<uint32_t> wanted(logit_rows.size(), 1);
+  model_->forward({tokens, positions, sequences, logit_rows, wanted}, *store_, {}, best_);
 }
 
 }  // namespace kvasir

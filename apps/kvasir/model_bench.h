@@ -88,7 +88,7 @@ class ModelBench {
   std::unique_ptr<KvStore> store_;
   std::vector<std::vector<std::vector<BlockId>>> tables_;  // [sequence][group][entry * units]
   std::vector<std::vector<const BlockId*>> pointers_;      // [sequence][group]
-  std::vector<float> logits_;
+  std::vector<BestLogits> best_;
 };
 
 }  // namespace kvasir

@@ -53,10 +53,14 @@ void gather_largest(std::span<const float> row, size_t k, SamplerScratch& scratc
     for (size_t i = b * kBlock; i < end; ++i)
       if (row[i] >= floor) out.push_back({row[i], static_cast<TokenId>(i)});
   }
-  if (out.size() > k) {
-    std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(k), out.end(), ranks_before);
-    out.resize(k);
-  }
+  keep_best(out, k);
+}
+
+void keep_best(std::vector<Candidate>& candidates, size_t k) {
+  if (candidates.size() <= k) return;
+  const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(k);
+  std::nth_element(candidates.begin(), end, candidates.end(), ranks_before);
+  candidates.resize(k);
 }
 
 uint64_t mass_of(float x) {

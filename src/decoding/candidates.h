@@ -12,6 +12,9 @@ namespace kvasir {
 // blocks that can matter: no sort of the vocabulary.
 void gather_largest(std::span<const float> row, size_t k, SamplerScratch& scratch);
 
+// Keeps the `k` best candidates, in no particular order.
+void keep_best(std::vector<Candidate>& candidates, size_t k);
+
 // Weights for nucleus sampling: e^x for x <= 0 in fixed point, so that sums do not depend on their order.
 inline constexpr double kMassOne = 0x1p40;
 uint64_t mass_of(float x);

@@ -19,25 +19,7 @@ constexpr float kGreedyBelow = 1e-5f;
 constexpr double kNucleusSlack = 1e-6;
 constexpr uint32_t kMaxVocab = 1u << 22;  // keeps sums of fixed-point masses below 2^63
 
-// The loops below step by sixteen so that the compiler uses vector registers.
-
-// First index holding a NaN or +infinity, or the row's size.
-size_t find_unsound(std::span<const float> row) {
-  constexpr float kLargest = std::numeric_limits<float>::max();
-  constexpr size_t kLanes = 16;
-  int32_t bad[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= row.size(); i += kLanes)
-    for (size_t j = 0; j < kLanes; ++j) bad[j] |= row[i + j] <= kLargest ? 0 : -1;
-  int32_t any = 0;
-  for (int32_t b : bad) any |= b;
-  for (; i < row.size(); ++i) any |= row[i] <= kLargest ? 0 : -1;
-  if (any == 0) return row.size();
-  return static_cast<size_t>(std::find_if(row.begin(), row.end(), [](float x) { return !(x <= kLargest); }) -
-                             row.begin());
-}
-
-// x = (x - max) * factor.
+// x = (x - max) * factor. In steps of sixteen, so that the compiler uses vector registers.
 void scale(std::span<float> row, float max, float factor) {
   constexpr size_t kLanes = 16;
   size_t i = 0;
@@ -118,12 +100,28 @@ void Sampler::mask(std::span<float> logits, uint32_t output_count, SamplerScratc
     for (TokenId t : late_tokens_) logits[static_cast<size_t>(t)] = -kInfinity;
 }
 
+namespace {
+
+Status unsound_error(const Candidate& logit, uint32_t position) {
+  return internal_error(
+      fmt::format("the model's logit of token {} at position {} is {}", logit.id, position, logit.x));
+}
+
+SampledToken unscored(TokenId token) {
+  SampledToken out;
+  out.token = token;
+  return out;
+}
+
+}  // namespace
+
 Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position, uint32_t output_count,
                                      SamplerScratch& scratch) const {
   CHECK(logits.size() == vocab_size_);
-  if (const size_t bad = find_unsound(logits); bad < logits.size())
-    return internal_error(
-        fmt::format("the model's logit of token {} at position {} is {}", bad, position, logits[bad]));
+  if (kernels_->scan_logits(logits.data(), vocab_size_).unsound) {
+    const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !(x < kInfinity); });
+    return unsound_error({*bad, static_cast<TokenId>(bad - logits.begin())}, position);
+  }
   const bool scored = params_.logprobs >= 0;
   const std::span<const float> raw = scored ? keep_row(logits, scratch) : std::span<const float>();
   adjust(logits);
@@ -131,49 +129,102 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position,
 
   const auto best = static_cast<TokenId>(kernels_->argmax(logits.data(), vocab_size_));
   const float max = logits[static_cast<size_t>(best)];
-  if (max == -kInfinity) {
-    if (params_.allowed_tokens || params_.ignore_eos || output_count < params_.min_tokens)
-      return invalid_argument("allowed_tokens, min_tokens and ignore_eos leave no token to choose");
-    return internal_error(fmt::format("every logit of the model at position {} is -inf", position));
-  }
+  if (max == -kInfinity) return nothing_left(position, output_count);
   if (max == kInfinity)
     return invalid_argument("logit_bias and penalties push a logit beyond the range of a float");
 
   TokenId token = best;
-  if (params_.temperature >= kGreedyBelow) {
+  const RaceKey key = {params_.seed, position, choice_};
+  if (params_.temperature >= kGreedyBelow && by_rank()) {
+    gather_largest(logits, static_cast<size_t>(params_.top_k), scratch);
+    token = draw_ranked(max, key, scratch);
+  } else if (params_.temperature >= kGreedyBelow) {
     scale(logits, max, 1.0f / params_.temperature);
-    token = draw(logits, best, {params_.seed, position, choice_}, scratch);
+    token = draw_row(logits, best, key, scratch);
   }
   if (scored) return score_token(raw, token, static_cast<uint32_t>(params_.logprobs), *kernels_, scratch);
-  SampledToken out;
-  out.token = token;
-  return out;
+  return unscored(token);
 }
 
-TokenId Sampler::draw(std::span<float> row, TokenId best, const RaceKey& key, SamplerScratch& scratch) const {
-  const float floor =
-      params_.min_p > 0.0f ? static_cast<float>(det_log(static_cast<double>(params_.min_p))) : -kInfinity;
-  const bool by_rank = params_.top_k > 0 && static_cast<uint32_t>(params_.top_k) < vocab_size_;
-  const bool by_mass = params_.top_p < 1.0f;
-  if (!by_rank && !by_mass) return race_row(row, best, floor, key);
+uint32_t Sampler::logits_wanted(uint32_t output_count) const {
+  const bool greedy = params_.temperature < kGreedyBelow;
+  if (params_.logprobs >= 0 || penalises() || !params_.logit_bias.empty() || params_.allowed_tokens)
+    return kAllLogits;
+  if (!greedy && !by_rank()) return kAllLogits;
+  size_t wanted = greedy ? 1 : static_cast<size_t>(params_.top_k);
+  if (params_.ignore_eos) wanted += end_tokens_.size();
+  if (output_count < params_.min_tokens) wanted += late_tokens_.size();
+  return wanted <= BestLogits::kMost ? static_cast<uint32_t>(wanted) : kAllLogits;
+}
 
+Result<SampledToken> Sampler::sample(const BestLogits& best, uint32_t position, uint32_t output_count,
+                                     SamplerScratch& scratch) const {
+  CHECK(best.wanted == logits_wanted(output_count));
+  if (best.unsound.id != kNoToken) return unsound_error(best.unsound, position);
   auto& kept = scratch.candidates;
-  const double share = static_cast<double>(params_.top_p) * (1.0 - kNucleusSlack);
-  if (by_rank) {
-    gather_largest(row, static_cast<size_t>(params_.top_k), scratch);
-    if (by_mass) keep_nucleus(kept, static_cast<uint64_t>(share * static_cast<double>(total_mass(kept))));
-  } else {
-    // e^lse: at most the size of the vocabulary, as the maximum is 0.
-    const double lse = static_cast<double>(kernels_->log_sum_exp(row.data(), vocab_size_));
-    const auto target = static_cast<uint64_t>(share * kMassOne / det_exp(-std::max(lse, 0.0)));
-    for (size_t k : {size_t{128}, size_t{4096}, row.size()}) {  // few tokens usually hold the mass
-      gather_largest(row, k, scratch);
-      if (kept.size() < k || k == row.size() || total_mass(kept) >= target) break;
-    }
-    keep_nucleus(kept, target);
-  }
-  std::erase_if(kept, [&](const Candidate& c) { return c.x < floor; });
+  kept.assign(best.list().begin(), best.list().end());
+  std::erase_if(kept, [&](const Candidate& c) { return masked(c.id, output_count); });
+  if (kept.empty()) return nothing_left(position, output_count);
+  const bool greedy = params_.temperature < kGreedyBelow;
+  keep_best(kept, greedy ? 1 : static_cast<size_t>(params_.top_k));
+  if (greedy) return unscored(kept[0].id);
+  const float max = std::min_element(kept.begin(), kept.end(), ranks_before)->x;
+  return unscored(draw_ranked(max, {params_.seed, position, choice_}, scratch));
+}
+
+bool Sampler::masked(TokenId token, uint32_t output_count) const {
+  const auto holds = [token](const std::vector<TokenId>& sorted) {
+    return std::binary_search(sorted.begin(), sorted.end(), token);
+  };
+  return (params_.ignore_eos && holds(end_tokens_)) ||
+         (output_count < params_.min_tokens && holds(late_tokens_));
+}
+
+Status Sampler::nothing_left(uint32_t position, uint32_t output_count) const {
+  if (params_.allowed_tokens || params_.ignore_eos || output_count < params_.min_tokens)
+    return invalid_argument("allowed_tokens, min_tokens and ignore_eos leave no token to choose");
+  return internal_error(fmt::format("every logit of the model at position {} is -inf", position));
+}
+
+bool Sampler::by_rank() const {
+  return params_.top_k > 0 && static_cast<uint32_t>(params_.top_k) < vocab_size_;
+}
+
+float Sampler::race_floor() const {
+  return params_.min_p > 0.0f ? static_cast<float>(det_log(static_cast<double>(params_.min_p))) : -kInfinity;
+}
+
+// Over scratch.candidates, the top_k best tokens, of which the best has the logit `max`.
+TokenId Sampler::draw_ranked(float max, const RaceKey& key, SamplerScratch& scratch) const {
+  auto& kept = scratch.candidates;
+  const float factor = 1.0f / params_.temperature;
+  for (Candidate& c : kept) c.x = (c.x - max) * factor;
+  if (params_.top_p < 1.0f) keep_nucleus(kept, mass_share(static_cast<double>(total_mass(kept))));
+  std::erase_if(kept, [floor = race_floor()](const Candidate& c) { return c.x < floor; });
   return race(kept, key);
+}
+
+// Over all tokens of a row whose maximum is 0, that of `best`.
+TokenId Sampler::draw_row(std::span<float> row, TokenId best, const RaceKey& key,
+                          SamplerScratch& scratch) const {
+  const float floor = race_floor();
+  if (params_.top_p >= 1.0f) return race_row(row, best, floor, key);
+  // e^lse: at most the size of the vocabulary, as the maximum is 0.
+  const double lse = static_cast<double>(kernels_->log_sum_exp(row.data(), vocab_size_));
+  const uint64_t target = mass_share(kMassOne / det_exp(-std::max(lse, 0.0)));
+  auto& kept = scratch.candidates;
+  for (size_t k : {size_t{128}, size_t{4096}, row.size()}) {  // few tokens usually hold the mass
+    gather_largest(row, k, scratch);
+    if (kept.size() < k || k == row.size() || total_mass(kept) >= target) break;
+  }
+  keep_nucleus(kept, target);
+  std::erase_if(kept, [floor](const Candidate& c) { return c.x < floor; });
+  return race(kept, key);
+}
+
+// The mass that a nucleus has to reach, of this total.
+uint64_t Sampler::mass_share(double total) const {
+  return static_cast<uint64_t>(static_cast<double>(params_.top_p) * (1.0 - kNucleusSlack) * total);
 }
 
 }  // namespace kvasir

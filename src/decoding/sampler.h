@@ -11,6 +11,7 @@
 #include "decoding/sampler_scratch.h"
 #include "decoding/sampling_params.h"
 #include "decoding/token_counts.h"
+#include "kernels/best_logits.h"
 #include "kernels/table.h"
 
 namespace kvasir {
@@ -21,12 +22,12 @@ namespace kvasir {
 //
 // Order of operations on a row (documented in docs/numerics.md):
 //   1 a NaN or +infinity anywhere is an error (the request ends, others do not notice); raw logprobs are
-//   those of the
-//     row as it is here
+//     those of the row as it is here
 //   2 logit_bias, 3 repetition then frequency then presence penalty, 4 mask: allowed_tokens; end tokens and
 //     stop_token_ids until min_tokens; end tokens always with ignore_eos
-//   5 temperature below 1e-5: argmax, ties to the lowest id; else x = (x - max) / temperature
-//   6 top_k: exactly the k best, ties to the lower id
+//   5 temperature below 1e-5: argmax, ties to the lowest id; else
+//     top_k: exactly the k best, ties to the lower id
+//   6 x = (x - max) / temperature
 //   7 top_p: the shortest run of best tokens whose probability, on the softmax over what survived so far, is
 //   at least
 //     top_p (less a millionth, for rounding); never none
@@ -54,12 +55,25 @@ class Sampler {
   Result<SampledToken> sample(std::span<float> logits, uint32_t position, uint32_t output_count,
                               SamplerScratch& scratch) const;
 
+  // How many of a row's best logits sample() needs: kAllLogits, or few where all that is asked is an argmax
+  // or a top_k, perhaps without end tokens.
+  uint32_t logits_wanted(uint32_t output_count) const;
+  // The same token from those.
+  Result<SampledToken> sample(const BestLogits& best, uint32_t position, uint32_t output_count,
+                              SamplerScratch& scratch) const;
+
   const SamplingParams& params() const { return params_; }
 
  private:
   void adjust(std::span<float> logits) const;
   void mask(std::span<float> logits, uint32_t output_count, SamplerScratch& scratch) const;
-  TokenId draw(std::span<float> row, TokenId best, const RaceKey& key, SamplerScratch& scratch) const;
+  bool masked(TokenId token, uint32_t output_count) const;
+  Status nothing_left(uint32_t position, uint32_t output_count) const;
+  bool by_rank() const;
+  float race_floor() const;
+  uint64_t mass_share(double total) const;
+  TokenId draw_ranked(float max, const RaceKey& key, SamplerScratch& scratch) const;
+  TokenId draw_row(std::span<float> row, TokenId best, const RaceKey& key, SamplerScratch& scratch) const;
   bool penalises() const;
 
   SamplingParams params_;

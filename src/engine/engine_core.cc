@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -17,12 +16,6 @@ namespace {
 Scheduler::Options scheduler_options(const EngineConfig& config) {
   const CausalLm::Limits limits = model_limits(config);
   return {config.max_num_seqs, limits.max_rows, limits.max_logit_rows, config.max_model_len};
-}
-
-bool is_sound(std::span<const float> row) {
-  bool sound = true;
-  for (const float x : row) sound &= x <= std::numeric_limits<float>::max();
-  return sound;
 }
 
 }  // namespace
@@ -46,6 +39,7 @@ EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint3
       recorder_(config.max_model_len),
       sampler_(pool, config.max_num_seqs) {
   row_copy_.resize(vocab_);
+  wanted_.reserve(model_limits(config).max_logit_rows);
 }
 
 EngineCore::~EngineCore() {
@@ -115,7 +109,8 @@ void EngineCore::step() {
     if (!status.ok()) spdlog::critical("{}", status.message());
     CHECK(status.ok());
   }
-  runner_.run(plan);
+  wish_logits(plan);
+  runner_.run(plan, wanted_);
   const double now = monotonic_seconds();
   sampler_.clear();
   for (const SchedulerOutput::Item& item : plan.items) commit(item, now);
@@ -131,6 +126,18 @@ void EngineCore::note_started(const SchedulerOutput& plan, double now) {
     times.scheduled = now;
     ++requests_started_;
     recorder_.on_scheduled(times);
+  }
+}
+
+// How many logits each logit row of the plan needs: prompt rows that are scored need all, the row of the next
+// token what its sampler says.
+void EngineCore::wish_logits(const SchedulerOutput& plan) {
+  wanted_.clear();
+  for (const SchedulerOutput::Item& item : plan.items) {
+    const Choice& choice = static_cast<const Choice&>(*item.sequence);
+    const bool scores = choice.score_from < choice.prompt_length;
+    const uint32_t wanted = scores ? kAllLogits : choice.sampler.logits_wanted(choice.output_tokens);
+    wanted_.insert(wanted_.end(), item.logit_rows, wanted);
   }
 }
 
@@ -153,8 +160,8 @@ bool EngineCore::score_prompt(Choice& choice, const SchedulerOutput::Item& item)
   ActiveRequest& request = choice.request;
   const uint32_t first = choice.computed - item.logit_rows;  // position of the first logit row
   for (uint32_t r = 0; r < item.logit_rows && first + r + 1 < choice.prompt_length; ++r) {
-    const std::span<const float> row = runner_.logits(item.first_logit_row + r);
-    if (!is_sound(row)) return false;
+    const std::span<const float> row = runner_.logits(item.first_logit_row + r).all;
+    if (kernels_.scan_logits(row.data(), vocab_).unsound) return false;
     request.prompt_logprobs.push_back(score_token(row, choice.tokens[first + r + 1],
                                                   static_cast<uint32_t>(request.request.prompt_logprobs),
                                                   kernels_, sampler_.scratch()));
@@ -169,7 +176,7 @@ bool EngineCore::score_prompt(Choice& choice, const SchedulerOutput::Item& item)
 }
 
 // Everything known is computed: the next token will come from the last row's logits.
-void EngineCore::prepare(Choice& choice, std::span<float> row, double now) {
+void EngineCore::prepare(Choice& choice, const RowLogits& row, double now) {
   RequestTimes& times = choice.request.times;
   if (times.first_token == 0) {
     times.first_token = now;
@@ -199,7 +206,7 @@ void EngineCore::accept(Choice& choice, Result<SampledToken> chosen, double now)
 }
 
 // The prompt of n choices is computed: the others start from choice 0's blocks and from the same logits.
-void EngineCore::part_choices(Choice& first, std::span<const float> row, double now) {
+void EngineCore::part_choices(Choice& first, const RowLogits& row, double now) {
   ActiveRequest& request = first.request;
   for (uint32_t i = 1; i < request.request.n; ++i) {
     std::vector<TokenId> tokens;
@@ -210,8 +217,8 @@ void EngineCore::part_choices(Choice& first, std::span<const float> row, double 
     choice->cached_tokens = first.cached_tokens;
     Choice& added = *request.choices.emplace_back(std::move(choice));
     scheduler_.add_fork(first, added);
-    std::copy(row.begin(), row.end(), row_copy_.begin());
-    accept(added, sampler_.sample(added, row_copy_), now);
+    std::copy(row.all.begin(), row.all.end(), row_copy_.begin());
+    accept(added, sampler_.sample(added, row.best != nullptr ? row : RowLogits{row_copy_}), now);
   }
 }
 

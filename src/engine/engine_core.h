@@ -48,11 +48,12 @@ class EngineCore {
   std::unique_ptr<Choice> make_choice(ActiveRequest& request, uint32_t index, BlockTable table,
                                       std::vector<TokenId> tokens, uint32_t prompt_length);
   void note_started(const SchedulerOutput& plan, double now);
+  void wish_logits(const SchedulerOutput& plan);
   void commit(const SchedulerOutput::Item& item, double now);
   bool score_prompt(Choice& choice, const SchedulerOutput::Item& item);
-  void prepare(Choice& choice, std::span<float> row, double now);
+  void prepare(Choice& choice, const RowLogits& row, double now);
   void accept(Choice& choice, Result<SampledToken> chosen, double now);
-  void part_choices(Choice& first, std::span<const float> row, double now);
+  void part_choices(Choice& first, const RowLogits& row, double now);
   void finish(Choice& choice, FinishReason reason, const Status& error, double now);
   void finish_unparted(Choice& choice, FinishReason reason, const Status& error);
   void reap(double now);
@@ -69,6 +70,7 @@ class EngineCore {
   StatsRecorder recorder_;
   RowSampler sampler_;
   std::vector<float> row_copy_;
+  std::vector<uint32_t> wanted_;  // of the step, as ForwardBatch::logits_wanted
   std::unordered_map<uint64_t, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<uint64_t> ended_;  // in this step, still held
   uint64_t requests_started_ = 0;

@@ -67,7 +67,8 @@ class FakeLm final : public CausalLm {
   const ModelConfig& config() const override { return config_; }
   size_t weight_bytes() const override { return 0; }
 
-  void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) override {
+  void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
+               std::span<BestLogits> best) override {
     if (before_forward) before_forward();
     ++steps;
     rows += batch.tokens.size();
@@ -75,11 +76,18 @@ class FakeLm final : public CausalLm {
     for (size_t r = 0; r < batch.tokens.size(); ++r)
       hidden_[r] = fake::embed(batch.tokens[r], static_cast<uint32_t>(batch.positions[r]));
     for (uint32_t l = 0; l < config_.layers; ++l) run_layer(l, batch, kv);
+    std::vector<float> out(config_.vocab_size);
     for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
       const uint32_t row = batch.logit_rows[i];
-      const std::span<float> out = logits.subspan(i * config_.vocab_size, config_.vocab_size);
       fake::write_logits(hidden_[row], out);
       if (batch.tokens[row] == options_.poison) out[out.size() / 2] = std::numeric_limits<float>::quiet_NaN();
+      if (batch.wanted(i) == kAllLogits) {
+        std::copy(out.begin(), out.end(), logits.begin());
+        logits = logits.subspan(config_.vocab_size);
+        continue;
+      }
+      best[i].start(batch.wanted(i));
+      best[i].add(out.data(), config_.vocab_size, 0, kernel_table(best_isa()));
     }
   }
 

@@ -11,6 +11,12 @@
 
 namespace kvasir {
 
+// What is left of a row's logits: all of them, to scribble on, or the best.
+struct RowLogits {
+  std::span<float> all;
+  const BestLogits* best = nullptr;  // null: `all` counts
+};
+
 // Turns a plan into one flat batch, makes its block copies and runs the model. Owns the KV memory and the
 // logits. Everything is allocated at construction.
 class ModelRunner {
@@ -19,10 +25,11 @@ class ModelRunner {
   ModelRunner(CausalLm& model, const KvLayout& layout, uint32_t blocks, const CausalLm::Limits& limits,
               uint32_t max_num_seqs);
 
-  void run(const SchedulerOutput& plan);
+  // `wanted`: for each logit row of the plan, as ForwardBatch::logits_wanted.
+  void run(const SchedulerOutput& plan, std::span<const uint32_t> wanted);
 
-  // The logits of a row of the plan that was run last; the caller may scribble on them.
-  std::span<float> logits(uint32_t logit_row);
+  // A logit row of the plan that was run last.
+  RowLogits logits(uint32_t logit_row);
 
  private:
   CausalLm& model_;
@@ -34,6 +41,8 @@ class ModelRunner {
   std::vector<int32_t> positions_;
   std::vector<ForwardBatch::Sequence> sequences_;
   std::vector<uint32_t> logit_rows_;
+  std::vector<uint32_t> slots_;   // where in logits_ each logit row is that wants all
+  std::vector<BestLogits> best_;  // [max_logit_rows]
 };
 
 }  // namespace kvasir

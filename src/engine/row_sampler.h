@@ -6,6 +6,7 @@
 #include "base/thread_pool.h"
 #include "decoding/sampler_scratch.h"
 #include "engine/choice.h"
+#include "engine/model_runner.h"
 
 namespace kvasir {
 
@@ -15,7 +16,7 @@ class RowSampler {
  public:
   struct Row {
     Choice* choice;
-    std::span<float> logits;      // scratch afterwards
+    RowLogits logits;             // scratch afterwards
     Result<SampledToken> chosen;  // by run()
   };
 
@@ -23,19 +24,19 @@ class RowSampler {
   RowSampler(ThreadPool& pool, uint32_t max_rows);
 
   void clear() { rows_.clear(); }
-  void add(Choice& choice, std::span<float> logits) { rows_.push_back({&choice, logits, SampledToken()}); }
+  void add(Choice& choice, const RowLogits& logits) { rows_.push_back({&choice, logits, SampledToken()}); }
   // Chooses the next token of every row; returns them in the order of adding.
   std::span<Row> run();
 
   // One row at once, on this thread.
-  Result<SampledToken> sample(const Choice& choice, std::span<float> logits) {
+  Result<SampledToken> sample(const Choice& choice, const RowLogits& logits) {
     return sample(choice, logits, scratch_[0]);
   }
   // For other work of the calling thread between runs.
   SamplerScratch& scratch() { return scratch_[0]; }
 
  private:
-  static Result<SampledToken> sample(const Choice& choice, std::span<float> logits, SamplerScratch& scratch);
+  static Result<SampledToken> sample(const Choice& choice, const RowLogits& logits, SamplerScratch& scratch);
 
   ThreadPool& pool_;
   std::vector<SamplerScratch> scratch_;  // one per thread

@@ -145,6 +145,24 @@ TEST_P(Elementwise, ArgmaxNeverTakesNan) {
   }
 }
 
+TEST_P(Elementwise, ScanFindsTheLargestAndWhatIsUnsound) {
+  for (const uint32_t n : {1u, 3u, 16u, 17u, 33u, 1003u}) {
+    std::vector<float> x = normal_values(n, 3.0f, n);
+    x[n / 2] = -kInfinity;
+    const LogitScan sound = table().scan_logits(x.data(), n);
+    EXPECT_EQ(sound.largest, *std::max_element(x.begin(), x.end()));
+    EXPECT_FALSE(sound.unsound) << n;
+    for (const uint32_t at : {0u, n / 2, n - 1}) {
+      for (const float bad : {kNan, -kNan, kInfinity}) {
+        std::vector<float> y = x;
+        y[at] = bad;
+        EXPECT_TRUE(table().scan_logits(y.data(), n).unsound) << bad << " at " << at << " of " << n;
+        EXPECT_EQ(table().scan_logits(y.data(), n).largest, reference().scan_logits(y.data(), n).largest);
+      }
+    }
+  }
+}
+
 TEST_P(Elementwise, LogSumExpIsAccurate) {
   for (const uint32_t n : {1u, 15u, 1000u, 49152u}) {
     for (const float spread : {0.1f, 5.0f, 60.0f}) {

@@ -111,6 +111,11 @@ constexpr uint32_t attention_partial_floats(uint32_t head_dim) {
   return kAttnPartialHead + head_dim;
 }
 
+struct LogitScan {
+  float largest;
+  bool unsound;
+};
+
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 enum class RopeKind : uint8_t {
   kNorm,  // rotates pairs (2i, 2i+1)
@@ -152,6 +157,9 @@ struct KernelTable {
   // the bits that one call for all splits gives.
   void (*merge_attention)(const float* partials, uint32_t count, uint32_t head_dim, float* out);
 
+  // Whether any of n logits is NaN or +infinity, and the largest that is not NaN (-infinity if there is
+  // none).
+  LogitScan (*scan_logits)(const float* x, uint32_t n);
   // Over one row of n logits: the largest value's index (ties to the lowest; NaN never wins); and
   // log(sum(exp(x - max))) + max in a fixed order.
   uint32_t (*argmax)(const float* x, uint32_t n);

@@ -65,6 +65,10 @@ void AttentionPlan::plan(const ForwardBatch& batch, uint32_t kv_group, uint32_t 
   const uint64_t target =
       shape_.threads == 1 ? total : std::max<uint64_t>(1, total / (shape_.threads * kPiecesPerThread));
   for (const Cluster& cluster : clusters_) emit(cluster, target);
+  rows_stand_alone_ =
+      std::all_of(batch.sequences.begin(), batch.sequences.end(),
+                  [](const auto& s) { return s.rows <= 1; }) &&
+      std::all_of(units_.begin(), units_.end(), [](const Unit& unit) { return unit.pieces == 1; });
   batch_ = nullptr;
 }
 

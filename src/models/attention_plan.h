@@ -60,6 +60,9 @@ class AttentionPlan {
   const Shape& shape() const { return shape_; }
   std::span<const Unit> units() const { return units_; }
   std::span<const Item> items() const { return items_; }
+  // Whether each row is the only one of its sequence and lies in one item per KV head: nothing else in the
+  // step sees its K and V.
+  bool rows_stand_alone() const { return rows_stand_alone_; }
   // Where in the buffer the partial results of a row of a cut unit begin, one per split of the unit. `row`
   // counts (token, query head of the group) pairs.
   uint32_t partials_of(const Unit& unit, uint32_t kv_head, uint32_t row) const;
@@ -102,6 +105,7 @@ class AttentionPlan {
   uint32_t ids_per_entry_ = 0;
   uint32_t block_size_ = 0;
   uint32_t partials_used_ = 0;
+  bool rows_stand_alone_ = false;
   std::vector<Unit> units_;
   std::vector<Item> items_;
   std::vector<Candidate> candidates_;

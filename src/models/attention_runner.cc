@@ -14,19 +14,6 @@ std::unique_ptr<std::atomic<uint32_t>[]> counters(size_t count) {
 
 }  // namespace
 
-KvPlanes kv_planes(const KvStore& kv, uint32_t layer) {
-  const KvLayout& layout = kv.layout();
-  const KvLayout::Layer& place = layout.layer(layer);
-  return {.base = kv.block(BlockId{0}) + place.offset_bytes,
-          .block_stride = layout.block_bytes(),
-          .block_size = layout.block_size(),
-          .kv_heads = place.kv_heads,
-          .head_dim = place.head_dim,
-          .type = layout.type(),
-          .v_offset = place.plane_bytes,
-          .scale_offset = 2 * place.plane_bytes};
-}
-
 AttentionRunner::AttentionRunner(const ModelConfig& config, const CausalLm::Limits& limits,
                                  const KernelTable& kernels, uint32_t threads)
     : config_(config),
@@ -72,10 +59,26 @@ void AttentionRunner::plan(const ForwardBatch& batch, const KvStore& kv) {
   for (uint32_t l = 0; l < config_.layers; ++l) next_item_[l].store(0, std::memory_order_relaxed);
 }
 
+// Ends at a barrier: rows of a sequence see one another.
+void AttentionRunner::ready_all(Worker& worker, const ForwardBatch& batch, const LayerHeads& heads) const {
+  const auto [begin, end] = worker.share(batch.tokens.size());
+  for (uint32_t s = 0; s < batch.sequences.size(); ++s) {
+    const ForwardBatch::Sequence& seq = batch.sequences[s];
+    const auto lo = static_cast<uint32_t>(std::max<uint64_t>(begin, seq.first_row));
+    const auto hi = static_cast<uint32_t>(std::min<uint64_t>(end, seq.first_row + seq.rows));
+    for (uint32_t row = lo; row < hi; ++row) {
+      for (uint32_t h = 0; h < config_.kv_heads; ++h) heads.ready(s, row, h);
+    }
+  }
+  worker.barrier();
+}
+
 void AttentionRunner::run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
-                          const StepBuffers& buffers) {
+                          const StepBuffers& buffers, const LayerHeads& heads) {
   Group& group = groups_[kv.layout().layer(layer).group];
-  const Layer context = {batch, kv, buffers, layer, group};
+  const bool alone = group.plan.rows_stand_alone();
+  if (!alone) ready_all(worker, batch, heads);
+  const Layer context = {batch, kv, buffers, layer, group, alone ? &heads : nullptr};
   const auto items = group.plan.items();
   for (;;) {
     const uint32_t i = next_item_[layer].fetch_add(1, std::memory_order_relaxed);
@@ -96,6 +99,7 @@ void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& lay
   for (size_t u = 0; u < units.size(); ++u) {
     const AttentionPlan::Unit& unit = units[u];
     const uint32_t rows = unit.tokens * query_group_;
+    if (layer.heads != nullptr) layer.heads->ready(unit.sequence, unit.first_row, item.kv_head);
     sequences[u] = {layer.batch.sequences[unit.sequence].tables[place.group] + place.unit, rows};
     for (uint32_t r = 0; r < rows; ++r, ++n) {
       const size_t offset = offset_of(unit, item.kv_head, r);

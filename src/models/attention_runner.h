@@ -10,12 +10,10 @@
 #include "kvcache/kv_store.h"
 #include "models/attention_plan.h"
 #include "models/causal_lm.h"
+#include "models/layer_heads.h"
 #include "models/step_buffers.h"
 
 namespace kvasir {
-
-// One layer's planes in the pool, as kernels want them.
-KvPlanes kv_planes(const KvStore& kv, uint32_t layer);
 
 // Plans and runs the attention of a step: one plan per KV group, one cursor per layer from which threads take
 // items, and the buffer of partial results. Everything is allocated at construction.
@@ -28,9 +26,11 @@ class AttentionRunner {
   void plan(const ForwardBatch& batch, const KvStore& kv);
 
   // One layer of the planned batch: reads buffers.q and the pool, writes buffers.attn and its quantised form.
-  // Items go to whichever worker is free: the order cannot touch a result. Ends at a barrier.
+  // Before that makes the rows `heads` ready, each where its attention is computed if nobody else sees it, as
+  // in a step of single decodes; else all of them first. Items go to whichever worker is free: the order
+  // cannot touch a result. Ends at a barrier.
   void run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
-           const StepBuffers& buffers);
+           const StepBuffers& buffers, const LayerHeads& heads);
 
   // The buffer of partial results is no larger than a step of max_rows rows over the whole context needs, and
   // never larger than this; what finds no place in it is not cut.
@@ -48,8 +48,10 @@ class AttentionRunner {
     const StepBuffers& buffers;
     uint32_t index;
     Group& group;
+    const LayerHeads* heads;  // null: all rows are ready
   };
 
+  void ready_all(Worker& worker, const ForwardBatch& batch, const LayerHeads& heads) const;
   void run_item(const AttentionPlan::Item& item, const Layer& layer, std::byte* scratch);
   void end_piece(const AttentionPlan::Item& item, const Layer& layer);
   void merge(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer);

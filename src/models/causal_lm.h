@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "gguf/gguf_file.h"
+#include "kernels/best_logits.h"
 #include "kernels/table.h"
 #include "kvcache/kv_layout.h"
 #include "kvcache/kv_store.h"
@@ -36,10 +37,12 @@ class CausalLm {
   virtual const ModelConfig& config() const = 0;
   virtual size_t weight_bytes() const = 0;
 
-  // Computes the batch: writes K and V of every row into `kv`, then logits [logit_rows][config().vocab_size].
-  // Allocates nothing. The batch must be within the limits, and every table entry that a row reads or writes
-  // present.
-  virtual void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) = 0;
+  // Computes the batch: writes K and V of every row into `kv`; then the logits, one row of
+  // config().vocab_size after the other, of those logit_rows that want all; and into best[i] those of
+  // logit_rows[i] where that wants only the best. Allocates nothing. The batch must be within the limits, and
+  // every table entry that a row reads or writes present.
+  virtual void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
+                       std::span<BestLogits> best = {}) = 0;
 
   // From now on adds the time of each phase to `profile`, which outlives its use; null: no longer.
   virtual void set_profile(StepProfile* profile) { (void)profile; }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
 #include "base/ids.h"
+#include "kernels/best_logits.h"
 
 namespace kvasir {
 
@@ -21,6 +23,18 @@ struct ForwardBatch {
   std::span<const int32_t> positions;  // [rows]
   std::span<const Sequence> sequences;
   std::span<const uint32_t> logit_rows;  // ascending row indices whose logits are wanted
+  // For each of logit_rows: kAllLogits, or how many of its best ones are enough (1 .. BestLogits::kMost).
+  // Empty: all logits of all rows.
+  std::span<const uint32_t> logits_wanted = {};
+
+  uint32_t wanted(size_t logit_row) const {
+    return logits_wanted.empty() ? kAllLogits : logits_wanted[logit_row];
+  }
+  // How many of logit_rows want all their logits.
+  size_t whole_rows() const {
+    if (logits_wanted.empty()) return logit_rows.size();
+    return static_cast<size_t>(std::count(logits_wanted.begin(), logits_wanted.end(), kAllLogits));
+  }
 };
 
 }  // namespace kvasir

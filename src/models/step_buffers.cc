@@ -1,35 +1,51 @@
 #include "models/step_buffers.h"
 
+#include <functional>
+
 namespace kvasir {
 
-StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, uint32_t threads) {
+StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, uint32_t threads)
+    : own_normed_(threads) {
   const size_t rows = limits.max_rows;
   struct Part {
-    float** target;
-    size_t floats;
+    size_t bytes;
+    std::function<void(std::byte*)> place;
   };
-  const Part parts[] = {
-      {&x, rows * c.hidden_dim}, {&normed, rows * c.hidden_dim}, {&q, rows * c.q_dim()},
-      {&k, rows * c.kv_dim()},   {&v, rows * c.kv_dim()},        {&attn, rows * c.q_dim()},
-      {&gate, rows * c.ffn_dim}, {&up, rows * c.ffn_dim},        {&rope, 2 * rows * c.rope_dim},
+  std::vector<Part> parts;
+  const auto floats = [&parts](float*& target, size_t count) {
+    parts.push_back(
+        {count * sizeof(float), [&target](std::byte* at) { target = reinterpret_cast<float*>(at); }});
   };
-  const std::pair<QuantRows*, uint32_t> quant_parts[] = {
-      {&hidden_q, c.hidden_dim}, {&attn_q, c.q_dim()}, {&ffn_q, c.ffn_dim}};
-  const auto aligned = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
-  size_t total = threads * kScratchBytes;
-  for (const Part& p : parts) total += aligned(p.floats * sizeof(float));
-  for (const auto& [target, k_dim] : quant_parts) total += aligned(quant_rows_bytes(limits.max_rows, k_dim));
-
-  memory_ = AlignedBuffer(total);
-  scratch_ = memory_.data();
-  size_t offset = threads * kScratchBytes;
-  for (const Part& p : parts) {
-    *p.target = reinterpret_cast<float*>(memory_.data() + offset);
-    offset += aligned(p.floats * sizeof(float));
+  const auto quant = [&parts](QuantRows& target, uint32_t count, uint32_t width) {
+    parts.push_back({quant_rows_bytes(count, width),
+                     [&target, count, width](std::byte* at) { target = carve_quant_rows(at, count, width); }});
+  };
+  parts.push_back({threads * kScratchBytes, [this](std::byte* at) { scratch_ = at; }});
+  floats(x, rows * c.hidden_dim);
+  floats(normed.values, rows * c.hidden_dim);
+  quant(normed.q, limits.max_rows, c.hidden_dim);
+  floats(q, rows * c.q_dim());
+  floats(k, rows * c.kv_dim());
+  floats(v, rows * c.kv_dim());
+  floats(attn, rows * c.q_dim());
+  quant(attn_q, limits.max_rows, c.q_dim());
+  floats(gate, rows * c.ffn_dim);
+  floats(up, rows * c.ffn_dim);
+  quant(ffn_q, limits.max_rows, c.ffn_dim);
+  floats(rope, 2 * rows * c.rope_dim);
+  for (NormedRows& own : own_normed_) {
+    floats(own.values, size_t{kOwnRows} * c.hidden_dim);
+    quant(own.q, kOwnRows, c.hidden_dim);
   }
-  for (const auto& [target, k_dim] : quant_parts) {
-    *target = carve_quant_rows(memory_.data() + offset, limits.max_rows, k_dim);
-    offset += aligned(quant_rows_bytes(limits.max_rows, k_dim));
+
+  const auto aligned = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
+  size_t total = 0;
+  for (const Part& part : parts) total += aligned(part.bytes);
+  memory_ = AlignedBuffer(total);
+  std::byte* at = memory_.data();
+  for (const Part& part : parts) {
+    part.place(at);
+    at += aligned(part.bytes);
   }
 }
 

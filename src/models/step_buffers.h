@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "kernels/matrix.h"
@@ -10,23 +11,33 @@
 
 namespace kvasir {
 
+// Rows after a norm, and quantised.
+struct NormedRows {
+  float* values = nullptr;  // [rows][hidden]
+  QuantRows q;
+};
+
 // The scratch of one forward pass, carved from one allocation sized by the limits. R = max_rows.
 class StepBuffers {
  public:
   StepBuffers(const ModelConfig& config, const CausalLm::Limits& limits, uint32_t threads);
 
-  float* x = nullptr;       // [R][hidden]       residual stream
-  float* normed = nullptr;  // [R][hidden]       after a norm; also the branch before a post-norm
-  float* q = nullptr;       // [R][q_dim]
-  float* k = nullptr;       // [R][kv_dim]
-  float* v = nullptr;       // [R][kv_dim]
-  float* attn = nullptr;    // [R][q_dim]
-  float* gate = nullptr;    // [R][ffn]          gate, then the activated product
-  float* up = nullptr;      // [R][ffn]
-  float* rope = nullptr;    // [2][R][rope_dim]  cos then sin of each row, for the global and the local base
-  QuantRows hidden_q;       // [R][hidden]
-  QuantRows attn_q;         // [R][q_dim]
-  QuantRows ffn_q;          // [R][ffn]
+  float* x = nullptr;     // [R][hidden]       residual stream
+  NormedRows normed;      // [R][hidden]       also the branch before a post-norm
+  float* q = nullptr;     // [R][q_dim]
+  float* k = nullptr;     // [R][kv_dim]
+  float* v = nullptr;     // [R][kv_dim]
+  float* attn = nullptr;  // [R][q_dim]
+  float* gate = nullptr;  // [R][ffn]          gate, then the activated product
+  float* up = nullptr;    // [R][ffn]
+  float* rope = nullptr;  // [2][R][rope_dim]  cos then sin of each row, for the global and the local base
+  QuantRows attn_q;       // [R][q_dim]
+  QuantRows ffn_q;        // [R][ffn]
+
+  // A thread's own normed rows, for steps of up to kOwnRows rows: each thread norms them all for itself,
+  // which takes less time than to meet the others.
+  static constexpr uint32_t kOwnRows = 2;
+  const NormedRows& own_normed(uint32_t thread) const { return own_normed_[thread]; }
 
   std::byte* scratch(uint32_t thread) const { return scratch_ + thread * kScratchBytes; }
 
@@ -35,6 +46,7 @@ class StepBuffers {
 
  private:
   AlignedBuffer memory_;
+  std::vector<NormedRows> own_normed_;
   std::byte* scratch_ = nullptr;
 };
 

@@ -31,16 +31,19 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelT
       pool_(pool),
       limits_(limits),
       buffers_(config_, limits, pool.size()),
-      attention_(config_, limits, kernels, pool.size()) {
+      attention_(config_, limits, kernels, pool.size()),
+      head_(config_, limits, kernels, pool.size()) {
   inv_freq_[0] = inverse_frequencies(config_.rope_dim, config_.rope_base, config_.rope_linear_factor,
                                      weights_.rope_factors);
   inv_freq_[1] = inverse_frequencies(config_.rope_dim, config_.rope_base_local, 1.0, nullptr);
 }
 
-void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) {
-  const Step step{batch, kv, logits, static_cast<uint32_t>(batch.tokens.size())};
+void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
+                          std::span<BestLogits> best) {
+  const Step step{batch, kv, logits, best, static_cast<uint32_t>(batch.tokens.size())};
   CHECK(step.rows <= limits_.max_rows && batch.logit_rows.size() <= limits_.max_logit_rows);
-  CHECK(logits.size() >= batch.logit_rows.size() * config_.vocab_size);
+  CHECK(logits.size() >= batch.whole_rows() * config_.vocab_size);
+  CHECK(batch.logits_wanted.empty() || best.size() >= batch.logit_rows.size());
   attention_.plan(batch, kv);
   pool_.run([&](Worker& worker) { run_worker(worker, step); });
 }
@@ -49,27 +52,27 @@ void Transformer::run_worker(Worker& worker, const Step& step) {
   StepBuffers& b = buffers_;
   PhaseClock clock(worker.index() == 0 ? profile_ : nullptr);
   embed_rows(worker, step);
+  if (norms_alone(step.rows)) worker.barrier();  // else the first norm reads the rows that this worker wrote
   clock.mark(StepPhase::kEmbed);
   for (uint32_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& w = weights_.layers[l];
-    norm_rows(worker, step.rows, w.attn_norm);
+    const NormedRows& normed = norm_rows(worker, step.rows, w.attn_norm);
     clock.mark(StepPhase::kNorm);
     const Product qkv[] = {{&w.q, w.q_bias, b.q, config_.q_dim()},
                            {&w.k, w.k_bias, b.k, config_.kv_dim()},
                            {&w.v, w.v_bias, b.v, config_.kv_dim()}};
-    products(worker, qkv, b.hidden_q, b.normed, step.rows);
+    products(worker, qkv, normed.q, normed.values, step.rows);
     worker.barrier();
     clock.mark(StepPhase::kQkv);
-    qkv_rows(worker, step, l);
-    clock.mark(StepPhase::kRope);
-    attention_.run(worker, step.batch, step.kv, l, b);
+    const LayerHeads heads(config_, kernels_, w, b, limits_.max_rows, step.batch, step.kv, l);
+    attention_.run(worker, step.batch, step.kv, l, b, heads);
     clock.mark(StepPhase::kAttention);
     branch_output(worker, {&w.o, w.o_bias, nullptr, config_.hidden_dim}, b.attn_q, b.attn, step.rows,
                   w.post_attn_norm);
     clock.mark(StepPhase::kAttnOut);
-    norm_rows(worker, step.rows, w.ffn_norm);
+    const NormedRows& ffn_input = norm_rows(worker, step.rows, w.ffn_norm);
     clock.mark(StepPhase::kNorm);
-    mlp(worker, w, step.rows);
+    mlp(worker, w, ffn_input, step.rows);
     clock.mark(StepPhase::kGateUp);
     branch_output(worker, {&w.down, nullptr, nullptr, config_.hidden_dim}, b.ffn_q, b.gate, step.rows,
                   w.post_ffn_norm);
@@ -94,7 +97,6 @@ void Transformer::embed_rows(Worker& worker, const Step& step) {
     if (config_.embedding_scale != 1.0f) kernels_.scale(config_.embedding_scale, d, x);
     rope_factors(static_cast<uint32_t>(r), step.batch.positions[r]);
   }
-  // No barrier: the first norm reads the rows this worker wrote.
 }
 
 // cos and sin of a row's position, computed in double from the absolute position alone and rounded once.
@@ -110,16 +112,26 @@ void Transformer::rope_factors(uint32_t row, int32_t position) {
   }
 }
 
-// Norms this worker's rows of the residual stream and quantises them. Ends at a barrier.
-void Transformer::norm_rows(Worker& worker, uint32_t rows, const float* weight) {
+// Whether each thread norms all rows for itself. Not behind a post-norm, which adds to the rows of x without
+// a barrier.
+bool Transformer::norms_alone(uint32_t rows) const {
+  return rows <= StepBuffers::kOwnRows && weights_.layers.front().post_attn_norm == nullptr;
+}
+
+// Norms rows of the residual stream and quantises them: where all threads can do so for themselves, all rows;
+// else this worker's share, up to a barrier.
+const NormedRows& Transformer::norm_rows(Worker& worker, uint32_t rows, const float* weight) {
+  const bool alone = norms_alone(rows);
+  const NormedRows& out = alone ? buffers_.own_normed(worker.index()) : buffers_.normed;
   const uint32_t d = config_.hidden_dim;
-  const auto [begin, end] = worker.share(rows);
+  const auto [begin, end] = alone ? std::pair<uint64_t, uint64_t>{0, rows} : worker.share(rows);
   for (uint64_t r = begin; r < end; ++r) {
-    float* y = buffers_.normed + r * d;
+    float* y = out.values + r * d;
     kernels_.rms_norm(buffers_.x + r * d, weight, d, config_.norm_eps, y);
-    kernels_.quantize_rows(y, d, 1, d, buffers_.hidden_q, static_cast<uint32_t>(r));
+    kernels_.quantize_rows(y, d, 1, d, out.q, static_cast<uint32_t>(r));
   }
-  worker.barrier();
+  if (!alone) worker.barrier();
+  return out;
 }
 
 // Splits the panels of all matrices of a phase over the workers as if they were one matrix. No barrier.
@@ -149,47 +161,11 @@ void Transformer::products(Worker& worker, std::span<const Product> list, const 
   }
 }
 
-// Per row: q/k norms, RoPE, and K and V into their slots. Ends at a barrier, so that every row of the step
-// sees them.
-void Transformer::qkv_rows(Worker& worker, const Step& step, uint32_t layer) {
-  const LayerWeights& w = weights_.layers[layer];
-  const KvLayout::Layer& place = step.kv.layout().layer(layer);
-  const uint32_t units = step.kv.layout().groups()[place.group].units;
-  const uint32_t block_size = step.kv.layout().block_size();
-  const KvPlanes kv = kv_planes(step.kv, layer);
-  const uint32_t hd = config_.head_dim, half = config_.rope_dim / 2;
-  const bool local = config_.local_rope && config_.windows[layer] != 0;
-  const auto [begin, end] = worker.share(step.rows);
-  for (const ForwardBatch::Sequence& seq : step.batch.sequences) {
-    const uint64_t lo = std::max<uint64_t>(begin, seq.first_row);
-    const uint64_t hi = std::min<uint64_t>(end, seq.first_row + seq.rows);
-    for (uint64_t r = lo; r < hi; ++r) {
-      const float* cos = buffers_.rope + ((local ? limits_.max_rows : 0) + r) * config_.rope_dim;
-      float* q = buffers_.q + r * config_.q_dim();
-      float* k = buffers_.k + r * config_.kv_dim();
-      const float* v = buffers_.v + r * config_.kv_dim();
-      for (uint32_t h = 0; h < config_.heads; ++h) {
-        if (w.q_norm != nullptr) kernels_.rms_norm(q + h * hd, w.q_norm, hd, config_.norm_eps, q + h * hd);
-        kernels_.rope(config_.rope_kind, q + h * hd, config_.rope_dim, cos, cos + half);
-      }
-      const auto position = static_cast<uint32_t>(step.batch.positions[r]);
-      const BlockId block = seq.tables[place.group][position / block_size * units + place.unit];
-      DCHECK(block != kNoBlock);
-      for (uint32_t h = 0; h < config_.kv_heads; ++h) {
-        if (w.k_norm != nullptr) kernels_.rms_norm(k + h * hd, w.k_norm, hd, config_.norm_eps, k + h * hd);
-        kernels_.rope(config_.rope_kind, k + h * hd, config_.rope_dim, cos, cos + half);
-        kernels_.store_kv(kv, h, block, position % block_size, k + h * hd, v + h * hd);
-      }
-    }
-  }
-  worker.barrier();
-}
-
 // Adds a branch to the residual stream, through its own norm where the model has one. Ends at a barrier.
 void Transformer::branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf,
                                 uint32_t rows, const float* post_norm) {
   Product p = product;
-  p.out = post_norm != nullptr ? buffers_.normed : buffers_.x;
+  p.out = post_norm != nullptr ? buffers_.normed.values : buffers_.x;
   p.mode = post_norm != nullptr ? LinearOutput::kStore : LinearOutput::kAdd;
   products(worker, {&p, 1}, x, xf, rows);
   worker.barrier();
@@ -197,7 +173,7 @@ void Transformer::branch_output(Worker& worker, const Product& product, const Qu
   const uint32_t d = config_.hidden_dim;
   const auto [begin, end] = worker.share(rows);
   for (uint64_t r = begin; r < end; ++r) {
-    float* y = buffers_.normed + r * d;
+    float* y = buffers_.normed.values + r * d;
     kernels_.rms_norm(y, post_norm, d, config_.norm_eps, y);
     kernels_.add(y, d, buffers_.x + r * d);
   }
@@ -206,22 +182,22 @@ void Transformer::branch_output(Worker& worker, const Product& product, const Qu
 
 // act(gate) * up, quantised; a worker activates the very columns it computed, a stretch at a time while they
 // are still in its cache. Ends at a barrier.
-void Transformer::mlp(Worker& worker, const LayerWeights& layer, uint32_t rows) {
+void Transformer::mlp(Worker& worker, const LayerWeights& layer, const NormedRows& x, uint32_t rows) {
   const auto [begin, end] = worker.share(layer.gate.panels(), 2);
   const uint64_t stretch = rows >= kStretchRows ? kStretchPanels : end - begin;
   for (uint64_t panel = begin; panel < end; panel += stretch)
-    gate_and_up(layer, rows, static_cast<uint32_t>(panel),
+    gate_and_up(layer, x, rows, static_cast<uint32_t>(panel),
                 static_cast<uint32_t>(std::min(end, panel + stretch)), buffers_.scratch(worker.index()));
   worker.barrier();
 }
 
-void Transformer::gate_and_up(const LayerWeights& layer, uint32_t rows, uint32_t panel_begin,
-                              uint32_t panel_end, std::byte* scratch) {
+void Transformer::gate_and_up(const LayerWeights& layer, const NormedRows& x, uint32_t rows,
+                              uint32_t panel_begin, uint32_t panel_end, std::byte* scratch) {
   const uint32_t f = config_.ffn_dim;
   for (const auto& [w, out] : {std::pair{&layer.gate, buffers_.gate}, {&layer.up, buffers_.up}})
     kernels_.linear({.w = w,
-                     .x = &buffers_.hidden_q,
-                     .xf = buffers_.normed,
+                     .x = &x.q,
+                     .xf = x.values,
                      .rows = rows,
                      .panel_begin = panel_begin,
                      .panel_end = panel_end,
@@ -247,19 +223,19 @@ void Transformer::output_head(Worker& worker, const Step& step) {
   worker.barrier();  // rows of x move between workers here
   const auto [begin, end] = worker.share(count);
   for (uint64_t i = begin; i < end; ++i) {
-    float* y = buffers_.normed + i * d;
+    float* y = buffers_.normed.values + i * d;
     kernels_.rms_norm(buffers_.x + step.batch.logit_rows[i] * static_cast<size_t>(d), weights_.output_norm, d,
                       config_.norm_eps, y);
-    kernels_.quantize_rows(y, d, 1, d, buffers_.hidden_q, static_cast<uint32_t>(i));
+    kernels_.quantize_rows(y, d, 1, d, buffers_.normed.q, static_cast<uint32_t>(i));
   }
   worker.barrier();
-  const Product head{&weights_.head, nullptr, step.logits.data(), config_.vocab_size};
-  products(worker, {&head, 1}, buffers_.hidden_q, buffers_.normed, count);
-  if (config_.final_softcap == 0.0f) return;
-  worker.barrier();
-  const auto [lo, hi] = worker.share(count);
-  for (uint64_t i = lo; i < hi; ++i)
-    kernels_.softcap(config_.final_softcap, config_.vocab_size, step.logits.data() + i * config_.vocab_size);
+  head_.run(worker, {.batch = step.batch,
+                     .weights = weights_.head,
+                     .x = buffers_.normed.q,
+                     .xf = buffers_.normed.values,
+                     .logits = step.logits,
+                     .best = step.best,
+                     .scratch = buffers_.scratch(worker.index())});
 }
 
 }  // namespace kvasir

@@ -5,6 +5,7 @@
 
 #include "models/attention_runner.h"
 #include "models/causal_lm.h"
+#include "models/output_head.h"
 #include "models/step_buffers.h"
 #include "models/step_profile.h"
 #include "models/weights.h"
@@ -22,7 +23,8 @@ class Transformer final : public CausalLm {
 
   const ModelConfig& config() const override { return config_; }
   size_t weight_bytes() const override { return weights_.memory.size(); }
-  void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits) override;
+  void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
+               std::span<BestLogits> best) override;
   void set_profile(StepProfile* profile) override { profile_ = profile; }
 
  private:
@@ -38,21 +40,22 @@ class Transformer final : public CausalLm {
     const ForwardBatch& batch;
     KvStore& kv;
     std::span<float> logits;
+    std::span<BestLogits> best;
     uint32_t rows;
   };
 
   void run_worker(Worker& worker, const Step& step);
   void embed_rows(Worker& worker, const Step& step);
   void rope_factors(uint32_t row, int32_t position);
-  void norm_rows(Worker& worker, uint32_t rows, const float* weight);
+  bool norms_alone(uint32_t rows) const;
+  const NormedRows& norm_rows(Worker& worker, uint32_t rows, const float* weight);
   void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
                 uint32_t rows);
-  void qkv_rows(Worker& worker, const Step& step, uint32_t layer);
   void branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf,
                      uint32_t rows, const float* post_norm);
-  void mlp(Worker& worker, const LayerWeights& layer, uint32_t rows);
-  void gate_and_up(const LayerWeights& layer, uint32_t rows, uint32_t panel_begin, uint32_t panel_end,
-                   std::byte* scratch);
+  void mlp(Worker& worker, const LayerWeights& layer, const NormedRows& x, uint32_t rows);
+  void gate_and_up(const LayerWeights& layer, const NormedRows& x, uint32_t rows, uint32_t panel_begin,
+                   uint32_t panel_end, std::byte* scratch);
   void output_head(Worker& worker, const Step& step);
 
   ModelConfig config_;
@@ -64,6 +67,7 @@ class Transformer final : public CausalLm {
   StepProfile* profile_ = nullptr;
   std::vector<double> inv_freq_[2];  // global and local base
   AttentionRunner attention_;
+  OutputHead head_;
 };
 
 }  // namespace kvasir

@@ -59,6 +59,15 @@ void softcap(float cap, uint32_t n, float* y) {
   for (uint32_t i = 0; i < n; ++i) y[i] = math::softcap(Float1{y[i]}, Float1{cap}).v;
 }
 
+LogitScan scan_logits(const float* x, uint32_t n) {
+  LogitScan scan = {-math::kInfinity, false};
+  for (uint32_t i = 0; i < n; ++i) {
+    if (x[i] > scan.largest) scan.largest = x[i];
+    scan.unsound |= !(x[i] < math::kInfinity);
+  }
+  return scan;
+}
+
 uint32_t argmax(const float* x, uint32_t n) {
   uint32_t best = n;
   for (uint32_t i = 0; i < n; ++i) {

@@ -16,6 +16,7 @@ void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot
               const float* v);
 void attention(const AttentionArgs& args);
 void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out);
+LogitScan scan_logits(const float* x, uint32_t n);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
 }  // namespace kvasir::scalar
@@ -31,6 +32,7 @@ void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot
               const float* v);
 void attention(const AttentionArgs& args);
 void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out);
+LogitScan scan_logits(const float* x, uint32_t n);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
 }  // namespace kvasir::avx2
@@ -46,6 +48,7 @@ void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot
               const float* v);
 void attention(const AttentionArgs& args);
 void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out);
+LogitScan scan_logits(const float* x, uint32_t n);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
 }  // namespace kvasir::avx512
@@ -61,6 +64,7 @@ void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot
               const float* v);
 void attention(const AttentionArgs& args);
 void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out);
+LogitScan scan_logits(const float* x, uint32_t n);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
 }  // namespace kvasir::neon

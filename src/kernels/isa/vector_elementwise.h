@@ -114,6 +114,18 @@ float row_max(const float* x, uint32_t n) {
 }
 
 template <class V>
+LogitScan scan_logits(const float* x, uint32_t n) {
+  V largest = V::broadcast(-math::kInfinity);
+  V unsound = V::broadcast(0.0f);
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
+    const V v = V::load(x + i, m, -math::kInfinity);
+    largest = max(v, largest);
+    unsound = select_less(v, V::broadcast(math::kInfinity), unsound, V::broadcast(1.0f));
+  });
+  return {reduce_max(largest), reduce_max(unsound) != 0.0f};
+}
+
+template <class V>
 uint32_t argmax(const float* x, uint32_t n) {
   const V best = V::broadcast(row_max<V>(x, n));
   for (uint32_t i = 0; i < n; i += 16) {

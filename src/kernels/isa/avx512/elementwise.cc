@@ -28,6 +28,10 @@ void softcap(float cap, uint32_t n, float* y) {
   vec::softcap<F32x16>(cap, n, y);
 }
 
+LogitScan scan_logits(const float* x, uint32_t n) {
+  return vec::scan_logits<F32x16>(x, n);
+}
+
 uint32_t argmax(const float* x, uint32_t n) {
   return vec::argmax<F32x16>(x, n);
 }

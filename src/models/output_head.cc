@@ -1,0 +1,101 @@
+#include "models/output_head.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace kvasir {
+namespace {
+
+// A tile of up to this size is still in the cache when its rows are looked at.
+constexpr uint32_t kTileFloats = 32 << 10;
+constexpr uint32_t kLeastPanels = 2;  // kernels take panels in pairs
+
+bool all_wanted(const ForwardBatch& batch) {
+  return std::all_of(batch.logits_wanted.begin(), batch.logits_wanted.end(),
+                     [](uint32_t wanted) { return wanted == kAllLogits; });
+}
+
+}  // namespace
+
+OutputHead::OutputHead(const ModelConfig& config, const CausalLm::Limits& limits, const KernelTable& kernels,
+                       uint32_t threads)
+    : kernels_(kernels),
+      vocab_(config.vocab_size),
+      softcap_(config.final_softcap),
+      max_rows_(limits.max_logit_rows),
+      tile_floats_(std::max(kTileFloats, max_rows_ * kLeastPanels * kPanelCols)),
+      tiles_(size_t{threads} * tile_floats_ * sizeof(float)),
+      found_(size_t{threads} * max_rows_) {}
+
+// Panels [begin, end) for all rows into out[rows][ldo], whose first column is the first of these panels.
+void OutputHead::multiply(const Args& args, uint32_t begin, uint32_t end, float* out, size_t ldo) const {
+  PackedMatrix part = args.weights;
+  part.data = args.weights.panel(begin);
+  part.n = std::min(vocab_, end * kPanelCols) - begin * kPanelCols;
+  const auto rows = static_cast<uint32_t>(args.batch.logit_rows.size());
+  kernels_.linear({.w = &part,
+                   .x = &args.x,
+                   .xf = args.xf,
+                   .rows = rows,
+                   .panel_begin = 0,
+                   .panel_end = end - begin,
+                   .out = out,
+                   .ldo = ldo,
+                   .scratch = args.scratch});
+  for (uint32_t i = 0; softcap_ != 0.0f && i < rows; ++i) kernels_.softcap(softcap_, part.n, out + i * ldo);
+}
+
+void OutputHead::run(Worker& worker, const Args& args) {
+  const auto rows = static_cast<uint32_t>(args.batch.logit_rows.size());
+  const auto share = worker.share(args.weights.panels(), kLeastPanels);
+  const auto begin = static_cast<uint32_t>(share.first), end = static_cast<uint32_t>(share.second);
+  if (all_wanted(args.batch)) {
+    if (begin < end) multiply(args, begin, end, args.logits.data() + begin * kPanelCols, vocab_);
+    return;
+  }
+  BestLogits* found = found_.data() + size_t{worker.index()} * max_rows_;
+  for (uint32_t i = 0; i < rows; ++i) {
+    if (args.batch.wanted(i) != kAllLogits) found[i].start(args.batch.wanted(i));
+  }
+  float* tile = tiles_.as<float>().data() + size_t{worker.index()} * tile_floats_;
+  const uint32_t stretch = tile_floats_ / rows / (kLeastPanels * kPanelCols) * kLeastPanels;
+  for (uint32_t p = begin; p < end; p += stretch) {
+    const uint32_t stop = std::min(end, p + stretch);
+    multiply(args, p, stop, tile, size_t{stop - p} * kPanelCols);
+    take_tile(args, tile, stop - p, static_cast<TokenId>(p * kPanelCols), found);
+  }
+  worker.barrier();
+  merge(worker, args);
+}
+
+// What a tile of so many panels from token `first` on holds, to where each row's logits go.
+void OutputHead::take_tile(const Args& args, const float* tile, uint32_t panels, TokenId first,
+                           BestLogits* found) {
+  const size_t ldo = size_t{panels} * kPanelCols;
+  const auto offset = static_cast<uint32_t>(first);
+  const uint32_t n = std::min(vocab_ - offset, panels * kPanelCols);
+  float* whole = args.logits.data();
+  for (uint32_t i = 0; i < args.batch.logit_rows.size(); ++i) {
+    const float* row = tile + i * ldo;
+    if (args.batch.wanted(i) != kAllLogits) {
+      found[i].add(row, n, first, kernels_);
+      continue;
+    }
+    std::memcpy(whole + offset, row, n * sizeof(float));
+    whole += vocab_;
+  }
+}
+
+void OutputHead::merge(Worker& worker, const Args& args) {
+  const auto [begin, end] = worker.share(args.batch.logit_rows.size());
+  for (uint64_t i = begin; i < end; ++i) {
+    const uint32_t wanted = args.batch.wanted(i);
+    if (wanted == kAllLogits) continue;
+    args.best[i].start(wanted);
+    for (uint32_t t = 0; t < worker.count(); ++t) args.best[i].merge(found_[size_t{t} * max_rows_ + i]);
+  }
+}
+
+}  // namespace kvasir
