@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "tokenizer": "base gguf",
     "models": "base gguf kernels kvcache",
     "decoding": "base kernels kvcache models",
-    "perf": "base kernels kvcache models",
+    "perf": "base gguf kernels kvcache models",
     "engine": "base gguf kernels kvcache tokenizer models decoding perf",
     "server": "base tokenizer perf engine",
 }

@@ -7,16 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "apps/kvasir/text_file.h"
-
 namespace kvasir {
-namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kMaxBytes = size_t{1} << 20;
-
-}  // namespace
 
 std::string default_machine_path() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -24,17 +17,6 @@ std::string default_machine_path() {
   const char* home = std::getenv("HOME");
   if (home != nullptr && *home != '\0') return std::string(home) + "/.cache/kvasir/machine.json";
   return "";
-}
-
-Result<HardwareProfile> load_machine(const std::string& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return not_found(fmt::format("{}: no such file", path));
-  KVASIR_ASSIGN_OR_RETURN(const std::string text, read_text_file(path));
-  if (text.size() > kMaxBytes)
-    return invalid_argument(fmt::format("{}: larger than {} bytes, not a machine profile", path, kMaxBytes));
-  auto machine = HardwareProfile::from_json(text);
-  if (!machine.ok()) return Status(machine.status().code(), fmt::format("{}: {}", path, machine.message()));
-  return machine;
 }
 
 Status save_machine(const HardwareProfile& machine, const std::string& path) {

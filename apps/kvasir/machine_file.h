@@ -11,9 +11,6 @@ namespace kvasir {
 // ~/.cache/kvasir/machine.json; "" where the environment names no home.
 std::string default_machine_path();
 
-// kNotFound: there is no such file. Errors name the path.
-Result<HardwareProfile> load_machine(const std::string& path);
-
 // Makes the folders that are missing. The file is whole or as it was before.
 Status save_machine(const HardwareProfile& machine, const std::string& path);
 

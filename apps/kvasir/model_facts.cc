@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <map>
 
-#include "apps/kvasir/text_file.h"
 #include "base/log.h"
+#include "base/text_file.h"
 #include "kvcache/kv_layout.h"
 
 namespace kvasir {

@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "apps/kvasir/cli.h"
-#include "apps/kvasir/text_file.h"
 #include "base/log.h"
+#include "base/text_file.h"
 
 namespace kvasir {
 

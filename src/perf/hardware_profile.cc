@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <filesystem>
+
+#include "base/text_file.h"
 
 namespace kvasir {
 namespace {
@@ -82,6 +85,7 @@ class Reader {
 };
 
 constexpr size_t kMaxReads = 64;
+constexpr size_t kMostFileBytes = size_t{1} << 20;
 
 Result<std::vector<HardwareProfile::ReadRate>> read_rates(const json::array& list) {
   if (list.empty() || list.size() > kMaxReads)
@@ -182,6 +186,18 @@ Result<HardwareProfile> HardwareProfile::from_json(std::string_view text) {
   p.isa = *parsed;
   KVASIR_ASSIGN_OR_RETURN(p.reads, read_rates(*reads));
   return p;
+}
+
+Result<HardwareProfile> load_machine(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return not_found(fmt::format("{}: no such file", path));
+  KVASIR_ASSIGN_OR_RETURN(const std::string text, read_text_file(path));
+  if (text.size() > kMostFileBytes)
+    return invalid_argument(
+        fmt::format("{}: larger than {} bytes, not a machine profile", path, kMostFileBytes));
+  auto machine = HardwareProfile::from_json(text);
+  if (!machine.ok()) return Status(machine.status().code(), fmt::format("{}: {}", path, machine.message()));
+  return machine;
 }
 
 }  // namespace kvasir

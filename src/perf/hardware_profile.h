@@ -61,4 +61,7 @@ struct HardwareProfile {
   static Result<HardwareProfile> from_json(std::string_view text);
 };
 
+// The profile in a file. kNotFound: there is no such file. Errors name the path.
+Result<HardwareProfile> load_machine(const std::string& path);
+
 }  // namespace kvasir

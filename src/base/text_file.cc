@@ -1,4 +1,4 @@
-#include "apps/kvasir/text_file.h"
+#include "base/text_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
