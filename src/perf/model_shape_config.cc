@@ -182,7 +182,7 @@ void read_qwen_moe(JsonFields& in, ModelShape* s) {
 
 // torch_dtype, unless the weights are quantised further.
 WeightFormat read_format(JsonFields& in) {
-  WeightFormat format{"bf16", 16};
+  WeightFormat format;
   const std::string dtype = in.has("dtype") ? in.text("dtype") : in.text("torch_dtype");
   if (!dtype.empty()) {
     if (Result<WeightFormat> parsed = parse_weight_format(dtype); parsed.ok()) format = *parsed;

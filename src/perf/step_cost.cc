@@ -9,26 +9,23 @@ namespace {
 
 constexpr uint64_t kPlanes = 2;  // K and V
 
-// Positions that the rows of a sequence see in a layer, each counted once.
-uint64_t seen_positions(const StepRows& s, uint32_t window) {
-  return uint64_t{s.context} + s.rows - first_visible(window, s.context);
-}
-
 // The sum of 1 .. n.
 uint64_t triangle(uint64_t n) {
   return n * (n + 1) / 2;
 }
 
-// The sum over the rows of the positions that each sees: context + 1, context + 2, ... until the window is
-// full, and then the window.
-uint64_t visible_sum(const StepRows& s, uint32_t window) {
+}  // namespace
+
+uint64_t seen_positions(const StepRows& s, uint32_t window) {
+  return uint64_t{s.context} + s.rows - first_visible(window, s.context);
+}
+
+uint64_t visible_pairs(const StepRows& s, uint32_t window) {
   const uint64_t end = uint64_t{s.context} + s.rows;
   if (window == 0) return triangle(end) - triangle(s.context);
   const uint64_t growing_end = std::clamp<uint64_t>(window, s.context, end);
   return triangle(growing_end) - triangle(s.context) + (end - growing_end) * window;
 }
-
-}  // namespace
 
 StepCost& StepCost::operator+=(const StepCost& other) {
   weight_bytes += other.weight_bytes;
@@ -50,7 +47,7 @@ StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::s
     rows += s.rows;
     for (const uint32_t window : config.windows) {
       cost.kv_read_bytes += seen_positions(s, window) * token_bytes;
-      cost.attention_macs += visible_sum(s, window) * config.q_dim() * kPlanes;
+      cost.attention_macs += visible_pairs(s, window) * config.q_dim() * kPlanes;
     }
   }
   cost.kv_write_bytes = rows * config.windows.size() * token_bytes;

@@ -16,6 +16,13 @@ struct StepRows {
   uint32_t context = 0;  // tokens computed before
 };
 
+// Positions that the rows see in a layer with this window (0: no window), each counted once: context + rows,
+// less those before the first row's window.
+uint64_t seen_positions(const StepRows& rows, uint32_t window);
+// Pairs of a row and a position that it sees: the sum over the rows at position p of p + 1, at most the
+// window.
+uint64_t visible_pairs(const StepRows& rows, uint32_t window);
+
 // The work that a forward pass cannot avoid, whatever the kernels. Formulas, with R rows, of which G want
 // logits; L layers, H query heads, H_kv KV heads, D values per head:
 //

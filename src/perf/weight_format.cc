@@ -17,8 +17,10 @@ struct Format {
   double bits;
 };
 
-constexpr Format kPlain[] = {{"fp32", 32}, {"float32", 32}, {"fp16", 16}, {"float16", 16}, {"bfloat16", 16},
-                             {"int8", 8},  {"fp8", 8},      {"int4", 4},  {"fp4", 4}};
+// Other names of storage types, and what is no GGUF type.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
+    {"fp32", "F32"}, {"float32", "F32"}, {"fp16", "F16"}, {"float16", "F16"}, {"bfloat16", "BF16"}};
+constexpr Format kPlain[] = {{"int8", 8}, {"fp8", 8}, {"int4", 4}, {"fp4", 4}};
 
 // https://github.com/ggml-org/llama.cpp/blob/master/tools/quantize/README.md, "meta-llama/Llama-3.1-8B".
 constexpr Format kMixtures[] = {
@@ -66,6 +68,8 @@ Result<WeightFormat> parse_weight_format(std::string_view name) {
     known += other;
     return plain == plain_name(other);
   };
+  for (const auto& [alias, type] : kAliases)
+    if (plain == alias) return parse_weight_format(type);
   for (const DTypeInfo& type : dtype_table())
     if (matches(type.name)) return WeightFormat{std::string(type.name), bits_of(type)};
   for (const auto& list : {std::pair(std::begin(kPlain), std::end(kPlain)),

@@ -10,7 +10,7 @@ namespace kvasir {
 
 // How many bits a model's weight takes on average, scales included.
 struct WeightFormat {
-  std::string name = "bf16";
+  std::string name = "BF16";
   double bits = 16;
 
   // Bytes of so many weights: parameters * bits / 8.
