@@ -67,8 +67,8 @@ class Derivation {
   std::deque<Quantity> quantities_;
 };
 
-// A number as derivations show it: whole ones below 2^53 in full with groups of three ("4,096"), others with
-// six significant digits ("0.00802078", "1.04509e+12").
+// A number as derivations show it: whole ones, and those from a million to 2^53 rounded to whole, in full
+// with groups of three ("4,096"), others with six significant digits ("0.00802078").
 std::string number_text(double value);
 
 // The formula with every symbol replaced by the number_text() of its value; a negative number in parentheses.

@@ -128,6 +128,8 @@ TEST(FormulaText, Numbers) {
   EXPECT_EQ(number_text(-1234567), "-1,234,567");
   EXPECT_EQ(number_text(3.35e12), "3,350,000,000,000");
   EXPECT_EQ(number_text(0.008020), "0.00802");
+  EXPECT_EQ(number_text(1234.5678), "1234.57");
+  EXPECT_EQ(number_text(12503203456.7), "12,503,203,457");
   EXPECT_EQ(number_text(1.5e300), "1.5e+300");
 }
 

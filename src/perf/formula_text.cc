@@ -182,7 +182,9 @@ std::string grouped(double whole) {
 
 std::string number_text(double value) {
   constexpr double kExact = 9007199254740992.0;  // 2^53
-  if (std::fabs(value) < kExact && value == std::floor(value)) return grouped(value);
+  constexpr double kLarge = 1e6;                 // from here on a fraction is beyond the sixth digit
+  const double size = std::fabs(value);
+  if (size < kExact && (size >= kLarge || value == std::floor(value))) return grouped(value);
   return fmt::format("{:.6g}", value);
 }
 

@@ -205,6 +205,49 @@ TEST(GgufShape, ReadsWhatTheEngineCannotRun) {
   }
 }
 
+GgufBuilder windowed(std::string_view arch) {
+  GgufBuilder b;
+  const std::string a(arch);
+  b.string("general.architecture", arch);
+  b.u32(a + ".block_count", 4).u32(a + ".embedding_length", 64).u32(a + ".feed_forward_length", 64);
+  b.u32(a + ".attention.head_count", 4).u32(a + ".attention.head_count_kv", 2);
+  b.u32(a + ".attention.sliding_window", 8);
+  b.tensor("token_embd.weight", 1, {64, 10}, std::vector<std::byte>(1280));
+  return b;
+}
+
+Result<ModelShape> shape_of(const GgufBuilder& b) {
+  const std::vector<std::byte> bytes = b.build();
+  const auto file = GgufFile::parse(bytes, "w.gguf");
+  EXPECT_TRUE(file.ok());
+  return shape_from_gguf(*file);
+}
+
+TEST(GgufShape, WindowsFollowTheArchitecture) {
+  EXPECT_EQ(shape_of(windowed("gemma2"))->windows, (Windows{8, 0, 8, 0}));
+  EXPECT_EQ(shape_of(windowed("cohere2"))->windows, (Windows{8, 8, 8, 0}));
+  EXPECT_EQ(shape_of(windowed("phi3"))->windows, (Windows{0, 0, 0, 0}));
+  GgufBuilder b = windowed("someday");
+  b.u32("someday.attention.sliding_window_pattern", 3);
+  EXPECT_EQ(shape_of(b)->windows, (Windows{8, 8, 0, 8}));
+  EXPECT_EQ(shape_of(b)->head_dim, 16u);
+  EXPECT_TRUE(shape_of(b)->tied_embeddings);
+  EXPECT_EQ(shape_of(b)->ffn_matrices, 2u);  // there is no gate
+}
+
+TEST(GgufShape, LayersThatDifferAreRefused) {
+  GgufBuilder b = windowed("someday");
+  ByteWriter lengths;
+  lengths.put(uint32_t{5}).put(uint64_t{2}).put(int32_t{512}).put(int32_t{512});
+  b.pair("someday.expert_feed_forward_length", 9, lengths);
+  EXPECT_TRUE(shape_of(b).ok());
+  ByteWriter differ;
+  differ.put(uint32_t{5}).put(uint64_t{2}).put(int32_t{1}).put(int32_t{2});
+  b.pair("someday.context_length", 9, differ);
+  EXPECT_THAT(shape_of(b).message(),
+              HasSubstr("metadata key 'someday.context_length' differs by layer (1 and 2)"));
+}
+
 TEST(GgufShape, FaultsNameTheKey) {
   GgufBuilder b;
   b.string("general.architecture", "mamba");
