@@ -34,6 +34,7 @@ std::vector<WindowGroup> window_groups(const ModelShape& s) {
   std::map<uint32_t, uint32_t> layers;
   for (const uint32_t window : s.windows) ++layers[window];
   std::vector<WindowGroup> groups;
+  groups.reserve(layers.size());
   for (const auto& [window, count] : layers) groups.push_back({window, count});
   return groups;
 }

@@ -39,6 +39,7 @@ Status check_moe(const ModelShape& s) {
   KVASIR_RETURN_IF_ERROR(check_count("the count of experts", moe.experts, kMostWidth));
   KVASIR_RETURN_IF_ERROR(check_count("the count of experts per token", moe.experts_used, moe.experts));
   KVASIR_RETURN_IF_ERROR(check_count("the width of an expert", moe.expert_ffn_dim, kMostWidth));
+  KVASIR_RETURN_IF_ERROR(check_count("the count of shared experts", moe.shared_experts, 1024, 0));
   KVASIR_RETURN_IF_ERROR(check_count("the width of the shared experts", moe.shared_ffn_dim, kMostWidth, 0));
   return check_count("the count of leading dense layers", moe.leading_dense_layers, s.layers, 0);
 }
