@@ -137,7 +137,7 @@ class FakeTokenizer final : public Tokenizer {
  public:
   explicit FakeTokenizer(uint32_t vocab) {
     for (uint32_t i = 0; i < vocab; ++i) {
-      texts_.push_back(i == 0 ? "</s>" : spell(i - 1));
+      texts_.append(i == 0 ? "</s>" : spell(i - 1));
       kinds_.push_back(i == 0 ? TokenKind::kControl : TokenKind::kNormal);
     }
     eos_ = 0;
@@ -147,7 +147,7 @@ class FakeTokenizer final : public Tokenizer {
   std::vector<TokenId> encode_parts(std::span<const Part>, bool) const override { return {}; }
   std::string_view token_bytes(TokenId id, bool special) const override {
     if (!in_vocab(id) || (kind(id) == TokenKind::kControl && !special)) return {};
-    return texts_[static_cast<size_t>(id)];
+    return texts_[id];
   }
   bool strips_leading_space() const override { return false; }
 

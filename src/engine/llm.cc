@@ -1,6 +1,9 @@
 #include "engine/llm.h"
 
 #include <fmt/format.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <condition_variable>
 #include <mutex>
@@ -44,6 +47,13 @@ Result<const KernelTable*> choose_kernels(std::optional<Isa> isa) {
   return &kernel_table(isa.value_or(best_isa()));
 }
 
+// What reading a file needed for a while, the allocator would keep: tens of megabytes for a large vocabulary.
+void give_back_free_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 Status size_pool(const ModelConfig& model, EngineConfig* config) {
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
                           KvLayout::make(model.kv_layers(), config->block_size, config->kv_type));
@@ -59,18 +69,25 @@ Llm::~Llm() = default;
 
 Result<std::unique_ptr<Llm>> Llm::open(const std::string& path, const Options& options) {
   KVASIR_ASSIGN_OR_RETURN(const KernelTable* kernels, choose_kernels(options.isa));
-  KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
   std::unique_ptr<Llm> llm(new Llm);
   llm->kernels_ = kernels;
   llm->pool_ = std::make_unique<ThreadPool>(options.threads != 0 ? options.threads : usable_cpus());
-  KVASIR_ASSIGN_OR_RETURN(llm->tokenizer_, Tokenizer::load(file.metadata()));
-  KVASIR_ASSIGN_OR_RETURN(llm->model_, CausalLm::load(file, *kernels, *llm->pool_,
-                                                      model_limits(options.engine), options.progress));
+  KVASIR_RETURN_IF_ERROR(llm->load(path, options));
+  give_back_free_memory();
   EngineConfig config = options.engine;
   KVASIR_RETURN_IF_ERROR(size_pool(llm->model_->config(), &config));
   KVASIR_ASSIGN_OR_RETURN(llm->engine_,
                           Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels, *llm->pool_));
   return llm;
+}
+
+// The tokenizer and the model; the file is closed again.
+Status Llm::load(const std::string& path, const Options& options) {
+  KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
+  KVASIR_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::load(file.metadata()));
+  KVASIR_ASSIGN_OR_RETURN(
+      model_, CausalLm::load(file, *kernels_, *pool_, model_limits(options.engine), options.progress));
+  return {};
 }
 
 Result<Llm::Answer> Llm::generate(Request request, const OnEvent& on_event) {

@@ -67,6 +67,8 @@ class Llm {
 
  private:
   Llm() = default;
+  Status load(const std::string& path, const Options& options);
+
   const KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -47,7 +47,8 @@ TEST(Dispatch, ForcedTablesAreWholeAndNamedRight) {
     const KernelTable& t = kernel_table(isa);
     EXPECT_EQ(t.isa, isa);
     EXPECT_TRUE(t.quantize_rows && t.linear && t.rms_norm && t.gated_act && t.rope && t.add && t.scale &&
-                t.store_kv && t.attention && t.merge_attention && t.scan_logits && t.argmax && t.log_sum_exp && t.softcap)
+                t.store_kv && t.attention && t.merge_attention && t.scan_logits && t.argmax &&
+                t.log_sum_exp && t.softcap)
         << isa_name(isa);
     EXPECT_EQ(t.attention == kernel_table(Isa::kScalar).attention, isa == Isa::kScalar);
   }

@@ -17,8 +17,9 @@ StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, u
         {count * sizeof(float), [&target](std::byte* at) { target = reinterpret_cast<float*>(at); }});
   };
   const auto quant = [&parts](QuantRows& target, uint32_t count, uint32_t width) {
-    parts.push_back({quant_rows_bytes(count, width),
-                     [&target, count, width](std::byte* at) { target = carve_quant_rows(at, count, width); }});
+    parts.push_back({quant_rows_bytes(count, width), [&target, count, width](std::byte* at) {
+                       target = carve_quant_rows(at, count, width);
+                     }});
   };
   parts.push_back({threads * kScratchBytes, [this](std::byte* at) { scratch_ = at; }});
   floats(x, rows * c.hidden_dim);

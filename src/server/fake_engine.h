@@ -59,8 +59,8 @@ class ByteTokenizer final : public Tokenizer {
   bool strips_leading_space() const override { return false; }
 
  private:
-  void add(std::string text, TokenKind kind) {
-    texts_.push_back(std::move(text));
+  void add(std::string_view text, TokenKind kind) {
+    texts_.append(text);
     kinds_.push_back(kind);
   }
   TokenId control_at(std::string_view text) const {

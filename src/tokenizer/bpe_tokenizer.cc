@@ -28,7 +28,7 @@ Status BpeTokenizer::read_vocabulary(const GgufMetadata& metadata, Defaults defa
   if (tokens->empty()) return corrupt("tokenizer.ggml.tokens is empty");
   if (tokens->size() > static_cast<size_t>(std::numeric_limits<TokenId>::max()))
     return corrupt(fmt::format("tokenizer.ggml.tokens has {} entries", tokens->size()));
-  texts_ = *tokens;
+  for (const std::string& text : *tokens) texts_.append(text);
   KVASIR_RETURN_IF_ERROR(read_kinds(metadata));
   KVASIR_RETURN_IF_ERROR(read_special_ids(metadata));
 

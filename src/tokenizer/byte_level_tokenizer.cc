@@ -66,12 +66,12 @@ void ByteLevelTokenizer::read_tokens() {
   for (size_t i = 0; i < texts_.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     bytes.clear();
-    const bool spelled = kinds_[i] == TokenKind::kNormal && append_spelled_bytes(texts_[i], &bytes);
-    bytes_.append(spelled ? bytes : texts_[i]);
+    const bool spelled = kinds_[i] == TokenKind::kNormal && append_spelled_bytes(texts_[id], &bytes);
+    bytes_.append(spelled ? std::string_view(bytes) : texts_[id]);
     if (spelled) index_->add(id);
     if (kinds_[i] == TokenKind::kControl || kinds_[i] == TokenKind::kUnknown)
-      added_tokens_.add(texts_[i], id, true);
-    if (kinds_[i] == TokenKind::kUserDefined) added_tokens_.add(texts_[i], id, false);
+      added_tokens_.add(texts_[id], id, true);
+    if (kinds_[i] == TokenKind::kUserDefined) added_tokens_.add(texts_[id], id, false);
   }
   for (size_t byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);

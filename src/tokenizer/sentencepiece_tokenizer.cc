@@ -92,7 +92,7 @@ Status SentencePieceTokenizer::read_tokens() {
     const auto id = static_cast<TokenId>(i);
     const TokenKind kind = kinds_[i];
     if (kind == TokenKind::kByte) {
-      const int byte = byte_of(texts_[i]);
+      const int byte = byte_of(texts_[id]);
       if (byte < 0)
         return corrupt(fmt::format("token {} is of kind byte, but not spelled <0x00> to <0xFF>", i));
       byte_tokens_[static_cast<size_t>(byte)] = id;
@@ -100,12 +100,12 @@ Status SentencePieceTokenizer::read_tokens() {
       bytes_.append({&c, 1});
       continue;
     }
-    bytes_.append(with_spaces(texts_[i]));
+    bytes_.append(with_spaces(texts_[id]));
     if (is_text(id)) index_->add(id);
-    if (kind == TokenKind::kControl || kind == TokenKind::kUnknown) added_tokens_.add(texts_[i], id, true);
+    if (kind == TokenKind::kControl || kind == TokenKind::kUnknown) added_tokens_.add(texts_[id], id, true);
     // Files spell Gemma's runs of spaces as spaces; the model's own tokenizer spells them with U+2581, so
     // they are found as merges, not in the text.
-    if (kind == TokenKind::kUserDefined) added_tokens_.add(with_marks(texts_[i]), id, false);
+    if (kind == TokenKind::kUserDefined) added_tokens_.add(with_marks(texts_[id]), id, false);
   }
   const auto missing = std::count(byte_tokens_.begin(), byte_tokens_.end(), kNoToken);
   if (missing != 0 && missing != 256)

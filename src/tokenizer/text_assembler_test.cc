@@ -13,7 +13,9 @@ namespace {
 // Token i stands for pieces[i], whatever that is.
 class PieceTokenizer final : public Tokenizer {
  public:
-  explicit PieceTokenizer(std::vector<std::string> pieces) { texts_ = std::move(pieces); }
+  explicit PieceTokenizer(const std::vector<std::string>& pieces) {
+    for (const std::string& piece : pieces) texts_.append(piece);
+  }
   std::vector<TokenId> encode(std::string_view, EncodeOptions) const override { return {}; }
   std::vector<TokenId> encode_parts(std::span<const Part>, bool) const override { return {}; }
   std::string_view token_bytes(TokenId id, bool) const override { return token_text(id); }

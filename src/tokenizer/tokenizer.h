@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "gguf/metadata.h"
+#include "tokenizer/token_index.h"
 
 namespace kvasir {
 
@@ -57,7 +58,7 @@ class Tokenizer {
   TokenKind kind(TokenId id) const { return kinds_[static_cast<size_t>(id)]; }
   bool in_vocab(TokenId id) const { return id >= 0 && static_cast<uint32_t>(id) < vocab_size(); }
   // The token exactly as the vocabulary spells it ("<|im_end|>", "Ġthe").
-  std::string_view token_text(TokenId id) const { return texts_[static_cast<size_t>(id)]; }
+  std::string_view token_text(TokenId id) const { return texts_[id]; }
 
   TokenId bos() const { return bos_; }  // kNoToken when the file has none
   TokenId eos() const { return eos_; }
@@ -73,7 +74,7 @@ class Tokenizer {
   const std::string& pre_tokenizer() const { return pre_; }
 
  protected:
-  std::vector<std::string> texts_;
+  TokenBytes texts_;  // as the vocabulary spells them
   std::vector<TokenKind> kinds_;
   TokenId bos_ = kNoToken, eos_ = kNoToken, unk_ = kNoToken, pad_ = kNoToken;
   bool add_bos_ = false, add_eos_ = false;
