@@ -69,7 +69,7 @@ template <class F, bool TwoChains>
 // With little arithmetic per byte the hardware's own prefetching of a forward stream is best left alone; with
 // more it no longer runs far enough ahead. Five and six bits cost the most to unpack.
 template <class F>
-inline constexpr int kPrefetchFromRows = F::kBits == 8 || F::kBits <= 4 ? 5 : 2;
+inline constexpr int kPrefetchFromRows = F::kBits == 8 || F::kBits <= 4 ? 4 : 2;
 inline constexpr size_t kPrefetchAhead = 16384;
 
 template <size_t Bytes>
