@@ -11,6 +11,7 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/peak.h"
+#include "perf/kernel_bench.h"
 #include "perf/machine_info.h"
 
 namespace kvasir {
@@ -25,6 +26,7 @@ constexpr uint64_t kQuickSizes[] = {kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB};
 constexpr uint64_t kPeakRounds = 200'000;
 constexpr uint64_t kClockRounds = 50'000;
 constexpr uint64_t kReadBytes = 64 * kMiB;
+constexpr uint64_t kLeastForKernels = 16 * kMiB;  // less memory holds no kernel's operands
 
 // How long to try for a best: at least so often, and as much longer as the time allows.
 struct Patience {
@@ -152,7 +154,7 @@ Result<MachineProber::Memory> written_memory(ThreadPool& pool, uint64_t bytes, d
     const uint64_t slice = std::min(kSlice, bytes - memory.written);
     pool.run([&](Worker& worker) {
       const auto [begin, end] = worker.share(slice, kReadGrain);
-      if (begin < end) std::memset(memory.buffer.data() + memory.written + begin, 1, end - begin);
+      if (begin < end) std::memset(memory.buffer.data() + memory.written + begin, kOrdinaryByte, end - begin);
     });
     memory.written += slice;
   }
@@ -173,6 +175,25 @@ std::vector<uint64_t> sizes_within(uint64_t limit, bool quick) {
     break;
   }
   return sizes;
+}
+
+constexpr uint32_t kUsualHeads[] = {64, 128, 256};
+constexpr KvType kAllKvTypes[] = {KvType::kF16, KvType::kInt8};
+
+KernelRates kernel_rates(ThreadPool& pool, const MachineBenchOptions& options,
+                         const MachineProber::Memory& memory) {
+  std::vector<DType> formats = options.formats;
+  if (formats.empty()) {
+    for (const DTypeInfo& info : dtype_table()) formats.push_back(info.type);
+  }
+  KernelBenchOptions bench{.formats = formats,
+                           .kv_types = options.kv_types,
+                           .head_dims = options.head_dims,
+                           .passes = options.quick ? 3u : 5u,
+                           .progress = options.progress};
+  if (options.kv_types.empty()) bench.kv_types = kAllKvTypes;
+  if (options.head_dims.empty()) bench.head_dims = kUsualHeads;
+  return measure_kernel_rates(pool, kernel_table(options.isa), {memory.buffer.data(), memory.written}, bench);
 }
 
 std::string size_name(uint64_t bytes) {
@@ -212,6 +233,7 @@ Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOpti
     say("reading " + size_name(bytes));
     p.reads.push_back({bytes, rates(pool, patience, read_work(peaks, memory.buffer.data(), bytes))});
   }
+  if (options.kernels && memory.written >= kLeastForKernels) p.kernels = kernel_rates(pool, options, memory);
   const CpuShares shares = shares_between(before, read_cpu_times());
   p.others = shares.others;
   p.steal = shares.stolen;

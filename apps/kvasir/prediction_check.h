@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "apps/kvasir/model_bench.h"
+#include "perf/perf_model.h"
+
+namespace kvasir {
+
+// Predicted against measured time of one kind of step: medians over its repetitions, summed over its steps.
+struct PredictionRow {
+  std::string test;
+  double predicted = 0;   // seconds, as the engine would have said just before, having adapted
+  double unadapted = 0;   // as the machine's measured rates alone say
+  double measured = 0;
+  StepPart bound = StepPart::kStream;
+  double error() const { return (predicted - measured) / measured; }
+  double unadapted_error() const { return (unadapted - measured) / measured; }
+};
+
+struct PredictionCheck {
+  std::vector<PredictionRow> rows;
+  double median_error = 0, p90_error = 0;                      // of the absolute errors of rows
+  double median_unadapted_error = 0, p90_unadapted_error = 0;
+};
+
+// What is run: reading 128, 512 and 2,048 tokens, writing in 1 to 32 sequences, and after up to 4,096 tokens; as
+// far as the model's context goes.
+std::vector<BenchShape> prediction_shapes(uint32_t context_length);
+
+// Runs short loads on an open model and predicts each step before it runs, with a PerfModel that begins as the
+// machine's measured rates and adapts as an engine's does. Takes some seconds for a small model. Errors are those
+// of ModelBench::measure().
+Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfile& machine,
+                                          const std::function<void(const std::string& test)>& progress = {});
+
+// The table for people.
+std::string prediction_md(const PredictionCheck& check);
+
+}  // namespace kvasir

@@ -1,0 +1,429 @@
+#include "perf/kernel_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "kvcache/kv_layout.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+// A matrix that two threads hold in a second-level cache of 1 MiB each, in every format.
+constexpr uint32_t kInputs = 1024, kOutputs = 1024;
+constexpr uint64_t kValues = uint64_t{kInputs} * kOutputs;
+// Bytes of weights or KV per measurement from memory: long against a barrier, short against a time slice.
+constexpr uint64_t kStreamBytes = 6 * kMiB;
+constexpr double kLongest = 0.03;  // seconds; what would take longer is extrapolated
+constexpr uint32_t kBlockSize = 32;
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The lower quartile: others can only take away, and the very best may be a lucky clock.
+double low_quartile(std::vector<double> values) {
+  const auto at = values.begin() + static_cast<ptrdiff_t>(values.size() / 4);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+// The nearest sequence that does not descend: what descends is averaged (pool adjacent violators, Barlow et
+// al., Statistical Inference under Order Restrictions, 1972). More rows never take less; a measurement that
+// says otherwise is noise.
+void make_ascending(std::vector<double>& values) {
+  struct Pool {
+    double sum;
+    size_t count;
+    double mean() const { return sum / static_cast<double>(count); }
+  };
+  std::vector<Pool> pools;
+  for (const double v : values) {
+    pools.push_back({v, 1});
+    while (pools.size() > 1 && pools[pools.size() - 2].mean() > pools.back().mean()) {
+      const Pool last = pools.back();
+      pools.pop_back();
+      pools.back().sum += last.sum;
+      pools.back().count += last.count;
+    }
+  }
+  values.clear();
+  for (const Pool& pool : pools) values.insert(values.end(), pool.count, pool.mean());
+}
+
+// Seconds from when all threads stand ready until all have done fn(worker).
+double seconds_of(ThreadPool& pool, const std::function<void(Worker&)>& fn) {
+  double elapsed = 0;
+  pool.run([&](Worker& worker) {
+    worker.barrier();
+    const double begin = worker.index() == 0 ? seconds_now() : 0;
+    fn(worker);
+    worker.barrier();
+    if (worker.index() == 0) elapsed = seconds_now() - begin;
+  });
+  return elapsed;
+}
+
+// Samples of one number, one per pass.
+struct Samples {
+  std::vector<double> values;
+  double value() const { return values.empty() ? 0 : low_quartile(values); }
+};
+
+// What kernels read and write beside weights and KV: allocated once, ordinary numbers everywhere.
+class Workspace {
+ public:
+  Workspace(uint32_t threads, uint32_t rows)
+      : scratch_(threads * kScratch),
+        floats_(size_t{rows} * kInputs * sizeof(float)),
+        out_(size_t{rows} * kOutputs * sizeof(float)),
+        quantised_(quant_rows_bytes(rows, kInputs)),
+        x(carve_quant_rows(quantised_.data(), rows, kInputs)) {
+    uint32_t state = 1;
+    for (float& v : floats_.as<float>()) {
+      state = state * 1664525u + 1013904223u;
+      v = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
+    }
+  }
+  float* floats() const { return floats_.as<float>().data(); }
+  float* out() const { return out_.as<float>().data(); }
+  std::byte* scratch(uint32_t thread) const { return scratch_.data() + thread * kScratch; }
+
+ private:
+  static constexpr size_t kScratch = std::max(kLinearScratchBytes, kAttnScratchBytes);
+  AlignedBuffer scratch_, floats_, out_, quantised_;
+
+ public:
+  QuantRows x;
+};
+
+class KernelBench {
+ public:
+  KernelBench(ThreadPool& pool, const KernelTable& kernels, std::span<const std::byte> memory,
+              const KernelBenchOptions& options)
+      : pool_(pool),
+        kernels_(kernels),
+        memory_(memory),
+        options_(options),
+        space_(pool.size(), measured_linear_rows().back()) {
+    CHECK(memory.size() >= 4 * kValues);
+    kernels_.quantize_rows(space_.floats(), kInputs, measured_linear_rows().back(), kInputs, space_.x, 0);
+  }
+
+  KernelRates run();
+
+ private:
+  struct LinearSamples {
+    std::vector<Samples> cached, memory;
+    Samples unpack;
+  };
+  struct AttentionSamples {
+    KvType type;
+    uint32_t head_dim;
+    std::vector<Samples> short_call, cached, memory;
+  };
+  static constexpr size_t kRowKinds = 10;
+
+  void one_pass();
+  void linear_pass(DType type, LinearSamples& samples);
+  double linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving);
+  double unpack_seconds(const PackedMatrix& m);
+  void attention_pass(AttentionSamples& samples);
+  double attention_seconds(const AttentionSamples& what, uint32_t rows, uint32_t positions, uint32_t calls,
+                           bool moving);
+  void row_pass();
+  double row_seconds(const std::function<void(uint32_t thread, uint32_t row)>& fn, uint32_t values);
+
+  // `bytes` of the memory that were not read lately.
+  const std::byte* fresh(uint64_t bytes) {
+    if (next_ + bytes > memory_.size()) next_ = 0;
+    const std::byte* at = memory_.data() + next_;
+    next_ += (bytes + 4095) / 4096 * 4096;
+    return at;
+  }
+
+  ThreadPool& pool_;
+  const KernelTable& kernels_;
+  std::span<const std::byte> memory_;
+  const KernelBenchOptions& options_;
+  Workspace space_;
+  uint64_t next_ = 0;
+  std::vector<LinearSamples> linear_;
+  std::vector<AttentionSamples> attention_;
+  std::array<Samples, kRowKinds> rows_;
+};
+
+// The product of `matrices` like `first`, one after the other with a barrier after each as in a step; each
+// other than the one before if `moving`.
+double KernelBench::linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving) {
+  const uint64_t bytes = uint64_t{first.panels()} * first.panel_bytes;
+  const std::byte* base = moving ? fresh(bytes * matrices) : first.data;
+  return seconds_of(pool_, [&](Worker& worker) {
+    const auto [begin, end] = worker.share(first.panels(), 2);
+    PackedMatrix m = first;
+    for (uint32_t i = 0; i < matrices; ++i) {
+      m.data = base + (moving ? i * bytes : 0);
+      if (begin < end)
+        kernels_.linear({.w = &m,
+                         .x = &space_.x,
+                         .xf = space_.floats(),
+                         .rows = rows,
+                         .panel_begin = static_cast<uint32_t>(begin),
+                         .panel_end = static_cast<uint32_t>(end),
+                         .out = space_.out(),
+                         .ldo = kOutputs,
+                         .bias = nullptr,
+                         .mode = LinearOutput::kStore,
+                         .scratch = space_.scratch(worker.index())});
+      worker.barrier();
+    }
+  });
+}
+
+// One thread takes every sixteenth column or so out of panels, as tokens of a vocabulary lie.
+double KernelBench::unpack_seconds(const PackedMatrix& m) {
+  constexpr uint32_t kColumns = 64;
+  PackedMatrix moved = m;
+  moved.data = fresh(uint64_t{m.panels()} * m.panel_bytes);
+  const double begin = seconds_now();
+  for (uint32_t i = 0; i < kColumns; ++i) unpack_column(moved, i * 397 % m.n, space_.out());
+  return (seconds_now() - begin) / (kColumns * kInputs);
+}
+
+void KernelBench::linear_pass(DType type, LinearSamples& samples) {
+  PackedMatrix m{.type = type, .n = kOutputs, .k = kInputs, .panel_bytes = packed_panel_bytes(type, kInputs)};
+  const uint64_t bytes = uint64_t{m.panels()} * m.panel_bytes;
+  m.data = memory_.data();
+  const auto many = static_cast<uint32_t>(
+      std::clamp<uint64_t>(kStreamBytes / bytes, 1, memory_.size() / bytes));
+  const auto rows = measured_linear_rows();
+  samples.cached.resize(rows.size());
+  samples.memory.resize(rows.size());
+  samples.unpack.values.push_back(unpack_seconds(m));
+  double expected = 0;  // of one matrix
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i > 0) expected *= static_cast<double>(rows[i]) / rows[i - 1];
+    if (expected > kLongest) {
+      const double scale = static_cast<double>(rows[i]) / rows[i - 1];
+      samples.cached[i].values.push_back(samples.cached[i - 1].values.back() * scale);
+      samples.memory[i].values.push_back(samples.memory[i - 1].values.back() * scale);
+      continue;
+    }
+    if (i == 0) linear_seconds(m, rows[i], 1, false);  // brings it into the caches
+    const uint32_t again = expected * many > kLongest / 4 ? 1 : std::min(many, 4u);
+    linear_seconds(m, rows[i], 1, false);
+    expected = linear_seconds(m, rows[i], again, false) / again;
+    samples.cached[i].values.push_back(expected / static_cast<double>(kValues));
+    const uint32_t moving = expected * many > kLongest / 2 ? 1 : many;
+    samples.memory[i].values.push_back(linear_seconds(m, rows[i], moving, true) /
+                                       static_cast<double>(moving * kValues));
+  }
+}
+
+// Every thread makes `calls` calls over `positions` positions, with KV as a pool lays it out: the blocks of
+// four KV heads of four layers between a head's block and its next. `moving`: each over other KV.
+double KernelBench::attention_seconds(const AttentionSamples& what, uint32_t rows, uint32_t positions,
+                                      uint32_t calls, bool moving) {
+  constexpr uint32_t kLayers = 4, kHeads = 4;
+  const size_t head_bytes = size_t{kBlockSize} * what.head_dim * kv_element_bytes(what.type);
+  const size_t layer_bytes =
+      kHeads * (2 * head_bytes + kBlockSize * kv_scale_bytes(what.type)) + 63;
+  const size_t stride = moving ? (kLayers * layer_bytes + 63) / 64 * 64 : (layer_bytes + 63) / 64 * 64;
+  const uint32_t blocks = (positions + kBlockSize - 1) / kBlockSize;
+  const uint64_t area = uint64_t{blocks} * stride;
+  const uint64_t per_thread = moving ? area * ((calls + kLayers * kHeads - 1) / (kLayers * kHeads)) : area;
+  const uint64_t all = per_thread * pool_.size();
+  if (all > memory_.size()) return -1;
+  const std::byte* base = moving ? fresh(all) : memory_.data();
+  std::vector<BlockId> table(blocks);
+  for (uint32_t b = 0; b < blocks; ++b) table[b] = BlockId{b * 7919 % blocks};
+  const double seconds = seconds_of(pool_, [&](Worker& worker) {
+    std::array<const float*, kAttnMaxRows> q;
+    std::array<float*, kAttnMaxRows> out;
+    std::array<int32_t, kAttnMaxRows> at;
+    for (uint32_t r = 0; r < rows; ++r) {
+      q[r] = space_.floats() + size_t{r} * kInputs;
+      out[r] = space_.out() + (size_t{worker.index()} * kAttnMaxRows + r) * kAttnMaxHeadDim;
+      at[r] = static_cast<int32_t>(positions) - 1;
+    }
+    const AttentionSequence sequence{table.data(), rows};
+    for (uint32_t c = 0; c < calls; ++c) {
+      const uint32_t layer = moving ? c / kHeads % kLayers : 0;
+      const std::byte* area_base =
+          base + worker.index() * per_thread + (moving ? c / (kLayers * kHeads) * area : 0);
+      kernels_.attention({.kv = {.base = const_cast<std::byte*>(area_base) + layer * (layer_bytes / 64 * 64),
+                                 .block_stride = stride,
+                                 .block_size = kBlockSize,
+                                 .kv_heads = kHeads,
+                                 .head_dim = what.head_dim,
+                                 .type = what.type,
+                                 .v_offset = kHeads * head_bytes,
+                                 .scale_offset = 2 * kHeads * head_bytes},
+                          .kv_head = moving ? c % kHeads : 0,
+                          .sequences = &sequence,
+                          .sequence_count = 1,
+                          .block_stride = 1,
+                          .shared = 0,
+                          .rows = rows,
+                          .q = q.data(),
+                          .out = out.data(),
+                          .positions = at.data(),
+                          .window = 0,
+                          .scale = 0.1f,
+                          .softcap = 0.0f,
+                          .partials = nullptr,
+                          .split_begin = 0,
+                          .split_end = UINT32_MAX,
+                          .scratch = space_.scratch(worker.index())});
+    }
+  });
+  return seconds / calls;
+}
+
+void KernelBench::attention_pass(AttentionSamples& samples) {
+  const auto rows = measured_attention_rows();
+  samples.short_call.resize(rows.size());
+  samples.cached.resize(rows.size());
+  samples.memory.resize(rows.size());
+  constexpr uint32_t kShort = 64, kLong = 512;
+  // Whatever the head, half a second-level cache of 1 MiB at most.
+  const uint32_t cached = samples.head_dim > 128 ? kLong / 2 : kLong;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    attention_seconds(samples, rows[i], cached, 1, false);
+    const uint32_t calls = rows[i] > 16 ? 2 : 8;
+    const double brief = attention_seconds(samples, rows[i], kShort, 2 * calls, false);
+    const double whole = attention_seconds(samples, rows[i], cached, calls, false);
+    const double per_position = std::max((whole - brief) / (cached - kShort), whole / cached / 4);
+    samples.cached[i].values.push_back(per_position);
+    samples.short_call[i].values.push_back(std::max(0.0, brief - kShort * per_position));
+    const double moving = attention_seconds(samples, rows[i], kLong, 16, true);
+    const double call = samples.short_call[i].values.back();
+    samples.memory[i].values.push_back(moving < 0 ? per_position
+                                                  : std::max((moving - call) / kLong, per_position));
+  }
+}
+
+// Thread-seconds per value of fn, which every thread does for rows of its own.
+double KernelBench::row_seconds(const std::function<void(uint32_t thread, uint32_t row)>& fn,
+                                uint32_t values) {
+  constexpr uint32_t kRows = 64;
+  const auto all = [&](Worker& worker) {
+    for (uint32_t r = 0; r < kRows; ++r) fn(worker.index(), r);
+  };
+  seconds_of(pool_, all);
+  return seconds_of(pool_, all) / kRows / values;
+}
+
+void KernelBench::row_pass() {
+  constexpr uint32_t kHead = 64;
+  const uint32_t lanes = measured_linear_rows().back() / 2;
+  const auto row_of = [&](uint32_t thread, uint32_t row) { return (thread * 64 + row) % lanes; };
+  const auto x = [&](uint32_t thread, uint32_t row) {
+    return space_.floats() + size_t{row_of(thread, row)} * kInputs;
+  };
+  const auto y = [&](uint32_t thread, uint32_t row) {
+    return space_.out() + size_t{row_of(thread, row)} * kOutputs;
+  };
+  std::vector<float> weight(kInputs, 0.5f), trig(kHead, 0.7f);
+  std::vector<double> angles(pool_.size() * 16);
+  AlignedBuffer kv(pool_.size() * 64 * kMiB / 64);
+  const auto store = [&](KvType type) {
+    return [&, type](uint32_t thread, uint32_t row) {
+      const size_t head_bytes = size_t{kBlockSize} * kHead * kv_element_bytes(type);
+      const KvPlanes planes{.base = kv.data() + thread * kMiB,
+                            .block_stride = 2 * head_bytes + 256,
+                            .block_size = kBlockSize,
+                            .kv_heads = 1,
+                            .head_dim = kHead,
+                            .type = type,
+                            .v_offset = head_bytes,
+                            .scale_offset = 2 * head_bytes};
+      for (uint32_t h = 0; h < kInputs / kHead; ++h)
+        kernels_.store_kv(planes, 0, BlockId{h}, row % kBlockSize, x(thread, row) + h * kHead,
+                          x(thread, row) + h * kHead);
+    };
+  };
+  const std::function<void(uint32_t, uint32_t)> kinds[kRowKinds] = {
+      [&](uint32_t t, uint32_t r) { kernels_.rms_norm(x(t, r), weight.data(), kInputs, 1e-5f, y(t, r)); },
+      [&](uint32_t t, uint32_t r) {
+        kernels_.quantize_rows(x(t, r), kInputs, 1, kInputs, space_.x, row_of(t, r));
+      },
+      [&](uint32_t t, uint32_t r) {
+        for (uint32_t h = 0; h < kInputs / kHead; ++h)
+          kernels_.rope(RopeKind::kNeox, y(t, r) + h * kHead, kHead, trig.data(), trig.data() + kHead / 2);
+      },
+      [&](uint32_t t, uint32_t r) {
+        kernels_.gated_act(Activation::kSilu, x(t, r), x(t, r), kInputs, y(t, r));
+      },
+      [&](uint32_t t, uint32_t r) {
+        kernels_.gated_act(Activation::kGeluTanh, x(t, r), x(t, r), kInputs, y(t, r));
+      },
+      [&](uint32_t t, uint32_t r) { kernels_.add(x(t, r), kInputs, y(t, r)); },
+      store(KvType::kF16),
+      store(KvType::kInt8),
+      [&](uint32_t t, uint32_t r) {
+        for (uint32_t i = 0; i < kInputs / 16; ++i) {
+          const double angle = (r + 1000) * 0.37 / (i + 1);
+          angles[t * 16] += std::cos(angle) + std::sin(angle);
+        }
+      },
+      [&](uint32_t t, uint32_t r) {
+        angles[t * 16 + 1] += kernels_.argmax(x(t, r), kInputs);
+      }};
+  for (size_t i = 0; i < kRowKinds; ++i) {
+    const uint32_t values = i == 8 ? kInputs / 16 : kInputs;
+    rows_[i].values.push_back(row_seconds(kinds[i], values));
+  }
+}
+
+void KernelBench::one_pass() {
+  for (size_t i = 0; i < options_.formats.size(); ++i) linear_pass(options_.formats[i], linear_[i]);
+  for (AttentionSamples& samples : attention_) attention_pass(samples);
+  row_pass();
+}
+
+std::vector<double> curve(const std::vector<Samples>& list) {
+  std::vector<double> out;
+  for (const Samples& s : list) out.push_back(s.value());
+  make_ascending(out);
+  return out;
+}
+
+KernelRates KernelBench::run() {
+  linear_.resize(options_.formats.size());
+  for (const KvType type : options_.kv_types) {
+    for (const uint32_t head_dim : options_.head_dims) attention_.push_back({type, head_dim, {}, {}, {}});
+  }
+  for (uint32_t pass = 0; pass < options_.passes; ++pass) {
+    if (options_.progress) options_.progress(fmt::format("kernels, {} of {}", pass + 1, options_.passes));
+    one_pass();
+  }
+  KernelRates rates;
+  rates.linear_rows.assign(measured_linear_rows().begin(), measured_linear_rows().end());
+  rates.attention_rows.assign(measured_attention_rows().begin(), measured_attention_rows().end());
+  for (size_t i = 0; i < linear_.size(); ++i)
+    rates.linear.push_back({options_.formats[i], linear_[i].unpack.value(), curve(linear_[i].cached),
+                            curve(linear_[i].memory)});
+  for (const AttentionSamples& a : attention_)
+    rates.attention.push_back(
+        {a.type, a.head_dim, curve(a.short_call), curve(a.cached), curve(a.memory)});
+  const auto row = [&](size_t i) { return rows_[i].value(); };
+  rates.rows = {row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7), row(8), row(9)};
+  return rates;
+}
+
+}  // namespace
+
+KernelRates measure_kernel_rates(ThreadPool& pool, const KernelTable& kernels,
+                                 std::span<const std::byte> memory, const KernelBenchOptions& options) {
+  return KernelBench(pool, kernels, memory, options).run();
+}
+
+}  // namespace kvasir
