@@ -5,6 +5,7 @@
 
 #include "apps/kvasir/machine_file.h"
 #include "apps/kvasir/output.h"
+#include "base/log.h"
 #include "engine/memory_plan.h"
 #include "perf/machine_bench.h"
 #include "perf/machine_info.h"
@@ -60,6 +61,34 @@ Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa) {
   if (terminal) tell("\r\x1b[K");
   if (!measured.ok()) return measured.status();
   return MachineReference{std::move(measured).value(), "measured just now"};
+}
+
+Result<HardwareProfile> serving_machine(ThreadPool& pool, Isa isa, const ModelConfig& config,
+                                        const WeightSizes& weights, KvType kv_type) {
+  const std::string left = default_machine_path();
+  std::string why = "no profile of this machine is kept";
+  if (!left.empty()) {
+    auto found = load_machine(left);
+    if (found.ok()) {
+      why = mismatch(*found, pool, isa);
+      if (why.empty() && !found->kernels) why = "holds no kernel rates";
+      if (why.empty()) {
+        spdlog::info("steps are predicted from {} of {}", left, found->measured_at);
+        return found;
+      }
+      why = left + " " + why;
+    } else if (found.status().code() != ErrorCode::kNotFound) {
+      why = found.message();
+    }
+  }
+  spdlog::info("measuring the machine, for {}; `kvasir bench machine` keeps a better measurement", why);
+  return measure_machine(pool, {.isa = isa,
+                                .memory_limit = machine_bench_memory(),
+                                .brief = true,
+                                .formats = weights.formats(),
+                                .head_dims = {config.head_dim},
+                                .kv_types = {kv_type},
+                                .progress = {}});
 }
 
 }  // namespace kvasir

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/log.h"
 #include "engine/memory_plan.h"
 #include "gguf/gguf_file.h"
 #include "kvcache/kv_layout.h"
@@ -63,6 +64,25 @@ Status size_pool(const ModelConfig& model, EngineConfig* config) {
   return {};
 }
 
+// What predicts the engine's steps; null where nobody knows the machine.
+std::unique_ptr<PerfModel> make_perf_model(const GgufFile& file, const Llm::Options& options, ModelConfig config,
+                                           ThreadPool& pool) {
+  if (!options.machine) return nullptr;
+  const auto weights = read_weight_sizes(file, config);
+  const auto machine =
+      weights.ok() ? options.machine(pool, config, *weights) : Result<HardwareProfile>(weights.status());
+  if (!machine.ok()) {
+    spdlog::warn("steps will not be predicted: {}", machine.message());
+    return nullptr;
+  }
+  const CausalLm::Limits limits = model_limits(options.engine);
+  return std::make_unique<PerfModel>(config, *weights, *machine,
+                                     PerfModel::Options{.threads = pool.size(),
+                                                        .kv_type = options.engine.kv_type,
+                                                        .max_rows = limits.max_rows,
+                                                        .max_logit_rows = limits.max_logit_rows});
+}
+
 }  // namespace
 
 Llm::~Llm() = default;
@@ -77,7 +97,8 @@ Result<std::unique_ptr<Llm>> Llm::open(const std::string& path, const Options& o
   EngineConfig config = options.engine;
   KVASIR_RETURN_IF_ERROR(size_pool(llm->model_->config(), &config));
   KVASIR_ASSIGN_OR_RETURN(llm->engine_,
-                          Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels, *llm->pool_));
+                          Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels, *llm->pool_,
+                                        make_perf_model(file, options, llm->model_->config(), *llm->pool_)));
   return llm;
 }
 

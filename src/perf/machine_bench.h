@@ -20,6 +20,7 @@ struct MachineBenchOptions {
   Isa isa = Isa::kScalar;
   uint64_t memory_limit = UINT64_MAX;  // the largest buffer is no larger; at least 32 KiB are used
   bool quick = false;                  // fewer sizes and repetitions: 2 seconds instead of 15
+  bool brief = false;                  // as little as a server that starts may take: about a second
   // Whose kernels to time: weights of these formats, and heads of these sizes over these KV caches. Empty: all
   // formats, the usual heads and every KV type.
   std::vector<DType> formats = {};

@@ -155,27 +155,22 @@ void PerfModel::tabulate_attention(const HardwareProfile& machine, const KernelR
   }
 }
 
-// The calls of one sequence in the layers of one window, and the longest of them.
+// The calls of one sequence in the layers of one window, and the longest that is not cut: where threads would
+// wait, calls are cut at splits.
 PerfModel::Calls PerfModel::calls_of(const StepRows& s, const Group& group) const {
   Calls calls;
-  uint32_t longest_positions = 1;
+  const uint32_t uncut = options_.threads > 1 ? kAttnSplit : UINT32_MAX;
   for (uint32_t done = 0; done < s.rows;) {
     const uint32_t tokens = std::min(call_tokens_, s.rows - done);
     const uint32_t first = s.context + done;
     const uint32_t positions = first + tokens - first_visible(group.window, first);
-    double call = call_[tokens] + positions * position_[tokens];
-    if (done == 0) call += positions * from_memory_[tokens];
-    calls.all += call;
-    if (call > calls.longest) {
-      calls.longest = call;
-      longest_positions = positions;
-    }
+    const double position = position_[tokens] + (done == 0 ? from_memory_[tokens] : 0);
+    calls.all += call_[tokens] + positions * position;
+    calls.longest = std::max(calls.longest, call_[tokens] + std::min(positions, uncut) * position);
     done += tokens;
   }
   calls.all *= group.layers * config_.kv_heads;
-  // Long calls are cut at splits where threads would wait.
-  const uint32_t pieces = options_.threads > 1 ? (longest_positions + kAttnSplit - 1) / kAttnSplit : 1;
-  calls.longest *= group.layers / static_cast<double>(pieces);
+  calls.longest *= group.layers;
   return calls;
 }
 
