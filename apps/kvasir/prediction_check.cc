@@ -8,7 +8,8 @@
 namespace kvasir {
 namespace {
 
-constexpr uint32_t kRepetitions = 3;
+constexpr uint32_t kRepetitions = 5, kLongRepetitions = 3;
+constexpr uint32_t kLongPrompt = 1024;
 constexpr uint32_t kGenerated = 8;
 
 double quantile(std::vector<double> values, double part) {
@@ -17,55 +18,43 @@ double quantile(std::vector<double> values, double part) {
   return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
-double median(std::vector<double> values) {
-  return quantile(std::move(values), 0.5);
-}
-
-// One step of a shape over the repetitions.
-struct Observed {
-  std::vector<double> predicted, unadapted, measured;
-};
-
-// Watches the steps of one shape: predicts, and lets the model see what they took.
+// Watches the steps of one test. What is predicted of it is said at construction; then the model sees what each
+// step took.
 class Watcher {
  public:
-  Watcher(PerfModel& model, size_t steps) : model_(model), observed_(steps) {}
-
-  void take(std::span<const StepRows> rows, uint32_t logit_rows, double seconds) {
-    const StepPrediction p = model_.predict(rows, logit_rows);
-    // The first repetition warms up.
-    if (seen_ >= observed_.size()) {
-      Observed& o = observed_[seen_ % observed_.size()];
-      o.predicted.push_back(p.seconds);
-      o.unadapted.push_back(sum(p.unadapted));
-      o.measured.push_back(seconds);
-      for (uint32_t i = 0; i < kStepParts; ++i) parts_[i] += p.parts[i];
+  Watcher(PerfModel& model, const BenchShape& shape, uint32_t chunk) : model_(model) {
+    row_.test = shape.name();
+    StepSeconds parts{};
+    for (const BenchStep& step : timed_steps(shape, chunk)) {
+      const std::vector<StepRows> rows(shape.batch, {.rows = step.rows, .context = step.first});
+      const StepPrediction p = model.predict(rows, step.logits ? shape.batch : 0);
+      row_.predicted += p.seconds;
+      for (uint32_t i = 0; i < kStepParts; ++i) {
+        row_.unadapted += p.unadapted[i];
+        parts[i] += p.parts[i];
+      }
+      measured_.emplace_back();
     }
-    ++seen_;
-    model_.observe(p, seconds);
+    row_.bound = StepPrediction{.seconds = 0, .parts = parts, .unadapted = {}}.bound();
   }
 
-  PredictionRow row(const BenchShape& shape) const {
-    PredictionRow row{.test = shape.name()};
-    for (const Observed& o : observed_) {
-      row.predicted += median(o.predicted);
-      row.unadapted += median(o.unadapted);
-      row.measured += median(o.measured);
-    }
-    row.bound = StepPrediction{.seconds = 0, .parts = parts_, .unadapted = {}}.bound();
+  void take(std::span<const StepRows> rows, uint32_t logit_rows, double seconds) {
+    // The first repetition warms up.
+    if (seen_ >= measured_.size()) measured_[seen_ % measured_.size()].push_back(seconds);
+    ++seen_;
+    model_.observe(model_.predict(rows, logit_rows), seconds);
+  }
+
+  PredictionRow row() const {
+    PredictionRow row = row_;
+    for (const std::vector<double>& seconds : measured_) row.measured += quantile(seconds, 0.5);
     return row;
   }
 
  private:
-  static double sum(const StepSeconds& parts) {
-    double total = 0;
-    for (const double s : parts) total += s;
-    return total;
-  }
-
   PerfModel& model_;
-  std::vector<Observed> observed_;
-  StepSeconds parts_{};
+  PredictionRow row_;
+  std::vector<std::vector<double>> measured_;  // [step][repetition]
   size_t seen_ = 0;
 };
 
@@ -93,21 +82,29 @@ Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfi
   const ModelBench::Options& o = bench.options();
   PerfModel model(bench.config(), bench.weights(), machine,
                   {.threads = o.threads, .kv_type = o.kv_type, .max_rows = o.chunk, .max_logit_rows = o.chunk});
-  PredictionCheck check;
-  bench.set_filled_depth(true);
-  for (const BenchShape& shape : prediction_shapes(bench.config().context_length)) {
-    if (shape.batch > o.chunk) continue;
+  const auto run = [&](const BenchShape& shape, uint32_t repetitions) -> Result<PredictionRow> {
     if (progress) progress(shape.name());
-    Watcher watcher(model, timed_steps(shape, o.chunk).size());
+    Watcher watcher(model, shape, o.chunk);
     bench.set_on_step([&](std::span<const StepRows> rows, uint32_t logit_rows, double seconds) {
       watcher.take(rows, logit_rows, seconds);
     });
-    const auto measured = bench.measure(shape, kRepetitions);
+    const auto measured = bench.measure(shape, repetitions);
     bench.set_on_step({});
     if (!measured.ok()) return measured.status();
-    check.rows.push_back(watcher.row(shape));
+    return watcher.row();
+  };
+  PredictionCheck check;
+  bench.set_filled_depth(true);
+  for (const BenchShape& shape : {BenchShape{.prompt = 64}, BenchShape{.generate = kGenerated}})
+    KVASIR_RETURN_IF_ERROR(run(shape, kRepetitions).status());
+  for (const BenchShape& shape : prediction_shapes(bench.config().context_length)) {
+    if (shape.batch > o.chunk) continue;
+    KVASIR_ASSIGN_OR_RETURN(PredictionRow row,
+                            run(shape, shape.prompt > kLongPrompt ? kLongRepetitions : kRepetitions));
+    check.rows.push_back(std::move(row));
   }
   bench.set_filled_depth(false);
+  check.steps = model.accuracy().adapted;
   std::vector<double> errors, unadapted;
   for (const PredictionRow& row : check.rows) {
     errors.push_back(std::abs(row.error()));
@@ -128,9 +125,13 @@ std::string prediction_md(const PredictionCheck& check) {
     out += fmt::format("| {:<14} | {:>12} | {:>12} | {:>+5.1f} % | {:>12} | {:>+5.1f} % | {:<9} |\n", row.test,
                        time_text(row.measured), time_text(row.predicted), 100 * row.error(),
                        time_text(row.unadapted), 100 * row.unadapted_error(), step_part_name(row.bound));
-  return out + fmt::format("\nerror: median {:.1f} %, 90th percentile {:.1f} %; unadapted {:.1f} %, {:.1f} %\n",
-                           100 * check.median_error, 100 * check.p90_error, 100 * check.median_unadapted_error,
-                           100 * check.p90_unadapted_error);
+  return out + fmt::format(
+                   "\nerror: median {:.1f} %, 90th percentile {:.1f} %; unadapted {:.1f} %, {:.1f} %\n"
+                   "single steps, each predicted just before: median {:.1f} %, 90th percentile {:.1f} %, bias "
+                   "{:+.1f} %\n",
+                   100 * check.median_error, 100 * check.p90_error, 100 * check.median_unadapted_error,
+                   100 * check.p90_unadapted_error, 100 * check.steps.median, 100 * check.steps.p90,
+                   100 * check.steps.bias);
 }
 
 }  // namespace kvasir

@@ -11,13 +11,13 @@ namespace {
 // bandwidth: on the virtual machines where this was written reads went from 28 to 60 GB/s and back within a
 // minute while the arithmetic peak stood still.
 constexpr std::array<double, 1 + kStepParts> kFirst = {0.3, 0.3, 0.15, 0.15, 0.15};
-constexpr std::array<double, 1 + kStepParts> kWalk = {0.012, 0.015, 0.003, 0.003, 0.003};
+constexpr std::array<double, 1 + kStepParts> kWalk = {0.012, 0.015, 0.006, 0.006, 0.006};
 // A part's own factor goes back to 1 by so much per step: what is not seen for long is worth what was measured.
 constexpr double kPartKept = 0.9995;
 // Noise of one step: at least and at most.
 constexpr double kLeastNoise = 0.03, kMostNoise = 0.15;
 // A surprise is more than so many times the noise, and never less than a fifth.
-constexpr double kSurprise = 4, kLeastSurprise = 0.2;
+constexpr double kSurprise = 3, kLeastSurprise = 0.2;
 // Normal errors have 1.4826 times their median absolute value as standard deviation.
 constexpr double kDeviationOfMedian = 1.4826;
 

@@ -133,7 +133,7 @@ double barrier_seconds(ThreadPool& pool, const Patience& patience) {
     });
     return elapsed / barriers;
   };
-  constexpr uint32_t kBarriers = 1000;
+  constexpr uint32_t kBarriers = 100;  // some tries fit between the time slices of others
   const double until = seconds_now() + patience.seconds;
   double best = time_of(kBarriers);
   while (seconds_now() < until) best = std::min(best, time_of(kBarriers));

@@ -19,6 +19,7 @@ double divide_up(double a, double b) {
 
 // How much longer the thread with most panels takes than if they went evenly into the threads.
 double unevenness(uint32_t n, uint32_t threads) {
+  if (n == 0) return 1;
   const double panels = divide_up(n, kPanelCols);
   const double most = std::min(divide_up(divide_up(panels, kGrain), threads) * kGrain, panels);
   return most * threads / panels;
