@@ -86,7 +86,7 @@ Status find_machine(const BenchFlags& f, std::optional<HardwareProfile> named, M
   if (named) {
     reference = named_machine(*std::move(named), f.machine, model.pool(), isa);
   } else {
-    KVASIR_ASSIGN_OR_RETURN(reference, machine_reference(model.pool(), isa));
+    KVASIR_ASSIGN_OR_RETURN(reference, machine_reference(model.pool(), isa, f.check));
   }
   setting.machine = std::move(reference.profile);
   setting.machine_source = std::move(reference.source);
@@ -104,10 +104,11 @@ int run_check(ModelBench& model, const BenchSetting& setting) {
   });
   if (watched) tell("\r\x1b[K");
   if (!check.ok()) return fail_to_measure(check.status());
-  return print_or_fail(fmt::format("{}, {} threads, {}; machine {}{}\n\n", setting.model_name, setting.threads,
-                                   isa_name(setting.isa), setting.machine_source,
-                                   setting.machine->kernels ? "" : " (no kernel rates: derived from its peaks)") +
-                       prediction_md(*check));
+  return print_or_fail(
+      fmt::format("{}, {} threads, {}; machine {}{}\n\n", setting.model_name, setting.threads,
+                  isa_name(setting.isa), setting.machine_source,
+                  setting.machine->kernels ? "" : " (no kernel rates: derived from its peaks)") +
+      prediction_md(*check));
 }
 
 int run_tests(const BenchFlags& f, ModelBench& model, BenchSetting& setting, MachineProber* prober) {

@@ -44,11 +44,12 @@ MachineReference named_machine(HardwareProfile profile, const std::string& path,
   return from_file(std::move(profile), path);
 }
 
-Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa) {
+Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa, bool kernels) {
   const std::string left = default_machine_path();
   if (!left.empty()) {
     auto found = load_machine(left);
-    const std::string why = found.ok() ? mismatch(*found, pool, isa) : "";
+    std::string why = found.ok() ? mismatch(*found, pool, isa) : "";
+    if (found.ok() && why.empty() && kernels && !found->kernels) why = "holds no kernel rates";
     if (found.ok() && why.empty()) return from_file(std::move(found).value(), left);
     if (found.ok()) note(fmt::format("{} {}: measuring quickly instead", left, why));
     if (!found.ok() && found.status().code() != ErrorCode::kNotFound)
@@ -56,8 +57,11 @@ Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa) {
   }
   const bool terminal = isatty(STDERR_FILENO) != 0;
   if (terminal) tell("\rmeasuring the machine (`kvasir bench machine` keeps it) ...\x1b[K");
-  auto measured = measure_machine(
-      pool, {.isa = isa, .memory_limit = machine_bench_memory(), .quick = true, .progress = {}});
+  auto measured = measure_machine(pool, {.isa = isa,
+                                         .memory_limit = machine_bench_memory(),
+                                         .quick = true,
+                                         .kernels = kernels,
+                                         .progress = {}});
   if (terminal) tell("\r\x1b[K");
   if (!measured.ok()) return measured.status();
   return MachineReference{std::move(measured).value(), "measured just now"};
@@ -72,6 +76,8 @@ Result<HardwareProfile> serving_machine(ThreadPool& pool, Isa isa, const ModelCo
     if (found.ok()) {
       why = mismatch(*found, pool, isa);
       if (why.empty() && !found->kernels) why = "holds no kernel rates";
+      if (why.empty() && found->disturbed())
+        why = fmt::format("was measured while others used {:.0f} % of the CPUs", 100 * found->others);
       if (why.empty()) {
         spdlog::info("steps are predicted from {} of {}", left, found->measured_at);
         return found;

@@ -8,8 +8,8 @@
 namespace kvasir {
 namespace {
 
-constexpr uint32_t kRepetitions = 5, kLongRepetitions = 3;
-constexpr uint32_t kLongPrompt = 1024;
+// All tests in turns, several times: a machine that is slow for a while is so for all of them.
+constexpr uint32_t kRounds = 3, kRepetitions = 2;
 constexpr uint32_t kGenerated = 8;
 
 double quantile(std::vector<double> values, double part) {
@@ -18,8 +18,8 @@ double quantile(std::vector<double> values, double part) {
   return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
-// Watches the steps of one test. What is predicted of it is said at construction; then the model sees what each
-// step took.
+// Watches the steps of one test. What is predicted of it is said at construction; then the model sees what
+// each step took.
 class Watcher {
  public:
   Watcher(PerfModel& model, const BenchShape& shape, uint32_t chunk) : model_(model) {
@@ -39,9 +39,8 @@ class Watcher {
   }
 
   void take(std::span<const StepRows> rows, uint32_t logit_rows, double seconds) {
-    // The first repetition warms up.
-    if (seen_ >= measured_.size()) measured_[seen_ % measured_.size()].push_back(seconds);
-    ++seen_;
+    if (seen_++ < measured_.size()) return;  // the first repetition warms up
+    measured_[(seen_ - 1) % measured_.size()].push_back(seconds);
     model_.observe(model_.predict(rows, logit_rows), seconds);
   }
 
@@ -58,6 +57,18 @@ class Watcher {
   size_t seen_ = 0;
 };
 
+// Medians over the rounds of a test.
+PredictionRow middle_of(const std::vector<PredictionRow>& rounds) {
+  PredictionRow row = rounds.front();
+  for (double PredictionRow::*member :
+       {&PredictionRow::predicted, &PredictionRow::unadapted, &PredictionRow::measured}) {
+    std::vector<double> values;
+    for (const PredictionRow& r : rounds) values.push_back(r.*member);
+    row.*member = quantile(std::move(values), 0.5);
+  }
+  return row;
+}
+
 std::string time_text(double seconds) {
   return fmt::format("{:.3f} ms", 1e3 * seconds);
 }
@@ -70,7 +81,8 @@ std::vector<BenchShape> prediction_shapes(uint32_t context_length) {
   for (const uint32_t batch : {1u, 2u, 4u, 8u, 16u, 32u})
     all.push_back({.generate = kGenerated, .batch = batch, .depth = 128});
   for (const uint32_t depth : {1024u, 4096u}) {
-    for (const uint32_t batch : {1u, 4u}) all.push_back({.generate = kGenerated, .batch = batch, .depth = depth});
+    for (const uint32_t batch : {1u, 4u})
+      all.push_back({.generate = kGenerated, .batch = batch, .depth = depth});
   }
   all.push_back({.prompt = 256, .depth = 3840});
   std::erase_if(all, [&](const BenchShape& s) { return s.depth + s.prompt + s.generate > context_length; });
@@ -80,15 +92,16 @@ std::vector<BenchShape> prediction_shapes(uint32_t context_length) {
 Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfile& machine,
                                           const std::function<void(const std::string&)>& progress) {
   const ModelBench::Options& o = bench.options();
-  PerfModel model(bench.config(), bench.weights(), machine,
-                  {.threads = o.threads, .kv_type = o.kv_type, .max_rows = o.chunk, .max_logit_rows = o.chunk});
-  const auto run = [&](const BenchShape& shape, uint32_t repetitions) -> Result<PredictionRow> {
+  PerfModel model(
+      bench.config(), bench.weights(), machine,
+      {.threads = o.threads, .kv_type = o.kv_type, .max_rows = o.chunk, .max_logit_rows = o.chunk});
+  const auto run = [&](const BenchShape& shape) -> Result<PredictionRow> {
     if (progress) progress(shape.name());
     Watcher watcher(model, shape, o.chunk);
     bench.set_on_step([&](std::span<const StepRows> rows, uint32_t logit_rows, double seconds) {
       watcher.take(rows, logit_rows, seconds);
     });
-    const auto measured = bench.measure(shape, repetitions);
+    const auto measured = bench.measure(shape, kRepetitions);
     bench.set_on_step({});
     if (!measured.ok()) return measured.status();
     return watcher.row();
@@ -96,13 +109,17 @@ Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfi
   PredictionCheck check;
   bench.set_filled_depth(true);
   for (const BenchShape& shape : {BenchShape{.prompt = 64}, BenchShape{.generate = kGenerated}})
-    KVASIR_RETURN_IF_ERROR(run(shape, kRepetitions).status());
-  for (const BenchShape& shape : prediction_shapes(bench.config().context_length)) {
-    if (shape.batch > o.chunk) continue;
-    KVASIR_ASSIGN_OR_RETURN(PredictionRow row,
-                            run(shape, shape.prompt > kLongPrompt ? kLongRepetitions : kRepetitions));
-    check.rows.push_back(std::move(row));
+    KVASIR_RETURN_IF_ERROR(run(shape).status());
+  std::vector<BenchShape> shapes = prediction_shapes(bench.config().context_length);
+  std::erase_if(shapes, [&](const BenchShape& shape) { return shape.batch > o.chunk; });
+  std::vector<std::vector<PredictionRow>> rounds(shapes.size());
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      KVASIR_ASSIGN_OR_RETURN(PredictionRow row, run(shapes[i]));
+      rounds[i].push_back(std::move(row));
+    }
   }
+  for (const std::vector<PredictionRow>& rows : rounds) check.rows.push_back(middle_of(rows));
   bench.set_filled_depth(false);
   check.steps = model.accuracy().adapted;
   std::vector<double> errors, unadapted;
@@ -120,18 +137,20 @@ Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfi
 std::string prediction_md(const PredictionCheck& check) {
   std::string out = fmt::format("| {:<14} | {:>12} | {:>12} | {:>7} | {:>12} | {:>7} | {:<9} |\n", "test",
                                 "measured", "predicted", "error", "unadapted", "error", "bound by");
-  out += fmt::format("|{:-<16}|{:->13}:|{:->13}:|{:->8}:|{:->13}:|{:->8}:|{:-<11}|\n", "", "", "", "", "", "", "");
+  out += fmt::format("|{:-<16}|{:->13}:|{:->13}:|{:->8}:|{:->13}:|{:->8}:|{:-<11}|\n", "", "", "", "", "", "",
+                     "");
   for (const PredictionRow& row : check.rows)
-    out += fmt::format("| {:<14} | {:>12} | {:>12} | {:>+5.1f} % | {:>12} | {:>+5.1f} % | {:<9} |\n", row.test,
-                       time_text(row.measured), time_text(row.predicted), 100 * row.error(),
+    out += fmt::format("| {:<14} | {:>12} | {:>12} | {:>+5.1f} % | {:>12} | {:>+5.1f} % | {:<9} |\n",
+                       row.test, time_text(row.measured), time_text(row.predicted), 100 * row.error(),
                        time_text(row.unadapted), 100 * row.unadapted_error(), step_part_name(row.bound));
-  return out + fmt::format(
-                   "\nerror: median {:.1f} %, 90th percentile {:.1f} %; unadapted {:.1f} %, {:.1f} %\n"
-                   "single steps, each predicted just before: median {:.1f} %, 90th percentile {:.1f} %, bias "
-                   "{:+.1f} %\n",
-                   100 * check.median_error, 100 * check.p90_error, 100 * check.median_unadapted_error,
-                   100 * check.p90_unadapted_error, 100 * check.steps.median, 100 * check.steps.p90,
-                   100 * check.steps.bias);
+  return out +
+         fmt::format(
+             "\nerror: median {:.1f} %, 90th percentile {:.1f} %; unadapted {:.1f} %, {:.1f} %\n"
+             "single steps, each predicted just before: median {:.1f} %, 90th percentile {:.1f} %, bias "
+             "{:+.1f} %\n",
+             100 * check.median_error, 100 * check.p90_error, 100 * check.median_unadapted_error,
+             100 * check.p90_unadapted_error, 100 * check.steps.median, 100 * check.steps.p90,
+             100 * check.steps.bias);
 }
 
 }  // namespace kvasir

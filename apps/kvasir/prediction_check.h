@@ -9,12 +9,13 @@
 
 namespace kvasir {
 
-// Predicted against measured time of one test.
+// Predicted against measured time of one test: medians over several rounds of all tests.
 struct PredictionRow {
   std::string test;
-  double predicted = 0;  // seconds, said before the test began, by a model that has adapted to other tests only
+  double predicted =
+      0;  // seconds, said before the test began, by a model that has adapted to other tests only
   double unadapted = 0;  // as the machine's measured rates alone say
-  double measured = 0;   // median over the repetitions of each step, summed over the steps
+  double measured = 0;   // of each step the median over its repetitions, summed over the steps
   StepPart bound = StepPart::kStream;
   double error() const { return (predicted - measured) / measured; }
   double unadapted_error() const { return (unadapted - measured) / measured; }
@@ -27,8 +28,8 @@ struct PredictionCheck {
   ErrorWindow::Summary steps;  // of single steps, each predicted just before it ran, as an engine does
 };
 
-// What is run: reading 128, 512 and 2,048 tokens, writing in 1 to 32 sequences, and after up to 4,096 tokens; as
-// far as the model's context goes.
+// What is run: reading 128, 512 and 2,048 tokens, writing in 1 to 32 sequences, and after up to 4,096 tokens;
+// as far as the model's context goes.
 std::vector<BenchShape> prediction_shapes(uint32_t context_length);
 
 // Runs short loads on an open model and predicts them, with a PerfModel that begins as the machine's measured

@@ -130,10 +130,11 @@ Verb add_serve_verb(CLI::App& root) {
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str()
       ->group("Memory and batching");
-  verb->add_option("--max-itl", flags->max_itl_ms,
-                   "Most milliseconds between two tokens of a running answer while other prompts are read, as "
-                   "far as the time of steps can be predicted (default: 50, or three times what the running "
-                   "answers' step takes where that is more)")
+  verb->add_option(
+          "--max-itl", flags->max_itl_ms,
+          "Most milliseconds between two tokens of a running answer while other prompts are read, as "
+          "far as the time of steps can be predicted (default: 50, or three times what the running "
+          "answers' step takes where that is more)")
       ->type_name("MS")
       ->check(CLI::Range(1u, 600'000u))
       ->group("Memory and batching");

@@ -32,10 +32,9 @@ inline std::unique_ptr<PerfModel> fake_perf_model(const ModelConfig& config, con
   machine.clock_hz = 3e9;
   machine.int8_macs = machine.f32_macs = {1e10, 2e10};
   machine.reads = {{1 << 20, {1e10, 2e10}}};
-  return std::make_unique<PerfModel>(config, WeightSizes{}, machine,
-                                     PerfModel::Options{.threads = 2,
-                                                        .max_rows = limits.max_rows,
-                                                        .max_logit_rows = limits.max_logit_rows});
+  return std::make_unique<PerfModel>(
+      config, WeightSizes{}, machine,
+      PerfModel::Options{.threads = 2, .max_rows = limits.max_rows, .max_logit_rows = limits.max_logit_rows});
 }
 
 class CoreRig {
@@ -119,11 +118,9 @@ class CoreRig {
     config.check_invariants = true;
     config.max_itl_seconds = options_.max_itl_seconds;
     const KvLayout layout = KvLayout::make(model.config().kv_layers(), 16).value();
-    return std::make_unique<EngineCore>(config, layout, options_.blocks, model, tokenizer,
-                                        kernel_table(best_isa()), threads, 7,
-                                        options_.predict
-                                            ? fake_perf_model(model.config(), model_limits(config))
-                                            : nullptr);
+    return std::make_unique<EngineCore>(
+        config, layout, options_.blocks, model, tokenizer, kernel_table(best_isa()), threads, 7,
+        options_.predict ? fake_perf_model(model.config(), model_limits(config)) : nullptr);
   }
 
   void take(uint64_t id, TokenEvent&& e) {

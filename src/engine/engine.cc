@@ -210,7 +210,8 @@ Status check_config(const EngineConfig& config, uint32_t context_length) {
         fmt::format("max_num_seqs {}, max_num_batched_tokens {} and max_queued_requests {} must be above 0",
                     config.max_num_seqs, config.max_num_batched_tokens, config.max_queued_requests));
   if (!(config.max_itl_seconds >= 0))
-    return invalid_argument(fmt::format("max_itl_seconds is {}; it must not be below 0", config.max_itl_seconds));
+    return invalid_argument(
+        fmt::format("max_itl_seconds is {}; it must not be below 0", config.max_itl_seconds));
   if (config.max_model_len > context_length)
     return invalid_argument(fmt::format("max_model_len {} is longer than the model's context of {} tokens",
                                         config.max_model_len, context_length));

@@ -26,8 +26,8 @@ struct EngineConfig {
   uint32_t block_size = 32;               // tokens per KV block, a multiple of 16
   uint64_t kv_bytes = 0;                  // size of the pool; rounded down to whole blocks
   KvType kv_type = KvType::kF16;          // how K and V are stored
-  // Most seconds between two tokens of a running answer while prompts are read, as far as steps are predicted; 0:
-  // 50 ms, or three times what the running answers' own step takes where that is more.
+  // Most seconds between two tokens of a running answer while prompts are read, as far as steps are
+  // predicted; 0: 50 ms, or three times what the running answers' own step takes where that is more.
   double max_itl_seconds = 0;
   bool enable_prefix_caching = true;
   bool check_invariants = false;  // after every step instead of only when idle
@@ -41,9 +41,9 @@ CausalLm::Limits model_limits(const EngineConfig& config);
 class Engine {
  public:
   // `model` (loaded with model_limits(config)), `tokenizer` and `pool`, the model's, outlive the engine.
-  // `perf` predicts the steps (made for model_limits(config)); without one, prompts take the whole token budget.
-  // Errors: a limit of 0, a context longer than the model's, a KV pool too small for one block per group or
-  // larger than the machine gives.
+  // `perf` predicts the steps (made for model_limits(config)); without one, prompts take the whole token
+  // budget. Errors: a limit of 0, a context longer than the model's, a KV pool too small for one block per
+  // group or larger than the machine gives.
   static Result<std::unique_ptr<Engine>> start(const EngineConfig& config, CausalLm& model,
                                                const Tokenizer& tokenizer, const KernelTable& kernels,
                                                ThreadPool& pool, std::unique_ptr<PerfModel> perf = nullptr);

@@ -18,8 +18,8 @@ namespace kvasir {
 // The engine without its thread: requests in, steps, events out. Everything here belongs to one thread.
 class EngineCore {
  public:
-  // `config` is complete (see Engine::start). The references outlive the core. `perf` may be null. Throws std::bad_alloc when the
-  // machine has not the memory.
+  // `config` is complete (see Engine::start). The references outlive the core. `perf` may be null. Throws
+  // std::bad_alloc when the machine has not the memory.
   EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
              const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool, uint64_t hash_seed,
              std::unique_ptr<PerfModel> perf = nullptr);

@@ -31,9 +31,10 @@ class Llm {
     // context, as far as that memory reaches.
     EngineConfig engine;
     CausalLm::Progress progress;
-    // Asked once, when the model is there, what the machine can do with its formats, for the engine to predict its
-    // steps from; where it is empty or fails, the engine predicts nothing.
-    std::function<Result<HardwareProfile>(ThreadPool& pool, const ModelConfig& config, const WeightSizes& weights)>
+    // Asked once, when the model is there, what the machine can do with its formats, for the engine to
+    // predict its steps from; where it is empty or fails, the engine predicts nothing.
+    std::function<Result<HardwareProfile>(ThreadPool& pool, const ModelConfig& config,
+                                          const WeightSizes& weights)>
         machine;
   };
 
@@ -73,7 +74,7 @@ class Llm {
 
  private:
   Llm() = default;
-  Status load(const std::string& path, const Options& options);
+  Status load(const std::string& path, const Options& options, std::unique_ptr<PerfModel>* perf);
 
   const KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;

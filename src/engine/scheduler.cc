@@ -104,13 +104,12 @@ const SchedulerOutput& Scheduler::plan() {
 // After the decodes: what the step may take, if they wait for it.
 void Scheduler::set_target() {
   if (options_.costs == nullptr || load_.rows == 0) return;
-  target_seconds_ = options_.max_gap > 0
-                        ? options_.max_gap
-                        : std::max(kLeastGap, kGapDecodes * options_.costs->seconds(load_));
+  target_seconds_ = options_.max_gap > 0 ? options_.max_gap
+                                         : std::max(kLeastGap, kGapDecodes * options_.costs->seconds(load_));
 }
 
-// Of `rows` prompt rows after `context` tokens those that the step has time for; the first prompt gets a block
-// in any case.
+// Of `rows` prompt rows after `context` tokens those that the step has time for; the first prompt gets a
+// block in any case.
 uint32_t Scheduler::rows_in_time(uint32_t context, uint32_t rows) const {
   if (target_seconds_ == 0 || rows == 0) return rows;
   const uint32_t fitting = options_.costs->most_rows(load_, context, rows, target_seconds_);
@@ -137,8 +136,8 @@ uint32_t Scheduler::rows_that_fit(const Sequence& s, uint32_t rows) const {
   return rows;
 }
 
-// Gives s up to `rows` rows, `least` whatever the time they take, preempting younger sequences for at least one.
-// False when s gets none, be it because it was the youngest and had to go itself.
+// Gives s up to `rows` rows, `least` whatever the time they take, preempting younger sequences for at least
+// one. False when s gets none, be it because it was the youngest and had to go itself.
 bool Scheduler::schedule(Sequence& s, uint32_t rows, uint32_t least) {
   rows = rows_within_budget(s, rows);
   rows = std::max(rows_in_time(s.computed, rows), std::min(rows, least));

@@ -30,8 +30,10 @@ struct SchedulerOutput {
 //  - Running sequences come first. Those with one token to compute (decodes) each get their row, oldest
 //  first; prompts
 //    share what is left of the token budget, oldest first. The oldest running sequence always gets a row.
-//  - Where the time of steps can be predicted and somebody decodes, prompts get only as many rows as keep the step
-//    within max_gap, so that running answers flow; but always a block of rows, so that prompts come to an end.
+//  - Where the time of steps can be predicted and somebody decodes, prompts get only as many rows as keep the
+//  step
+//    within max_gap, so that running answers flow; but always a block of rows, so that prompts come to an
+//    end.
 //  - Then waiting ones are admitted in order of age while there is budget, a free slot and room for all they
 //  know,
 //    beside what the running ones still need for theirs. Their longest cached prefix is not computed again;
@@ -48,8 +50,9 @@ class Scheduler {
     uint32_t max_num_batched_tokens = 256;
     uint32_t max_logit_rows = 256;
     uint32_t max_model_len = 0;
-    const StepCosts* costs = nullptr;  // what steps take; outlives the scheduler. Null: only the budget counts
-    double max_gap = 0;                // seconds; 0: kLeastGap, or kGapDecodes times what the decodes alone take
+    const StepCosts* costs =
+        nullptr;         // what steps take; outlives the scheduler. Null: only the budget counts
+    double max_gap = 0;  // seconds; 0: kLeastGap, or kGapDecodes times what the decodes alone take
   };
   static constexpr double kLeastGap = 0.05;
   static constexpr double kGapDecodes = 3;

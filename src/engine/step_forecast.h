@@ -9,9 +9,9 @@
 
 namespace kvasir {
 
-// The engine's view of what its steps take: the model's forward pass as PerfModel predicts it, and what the engine
-// does around it (planning, sampling, events), learnt from the steps. Predictions choose the schedule only; what a
-// step computes does not depend on them.
+// The engine's view of what its steps take: the model's forward pass as PerfModel predicts it, and what the
+// engine does around it (planning, sampling, events), learnt from the steps. Predictions choose the schedule
+// only; what a step computes does not depend on them.
 class StepForecast final : public StepCosts {
  public:
   explicit StepForecast(std::unique_ptr<PerfModel> model);

@@ -38,9 +38,13 @@ WeightSizes weight_sizes(const ModelWeights& weights) {
   WeightSizes sizes;
   for (const LayerWeights& l : weights.layers) {
     using enum WeightSizes::Phase;
-    for (const auto& [phase, m] :
-         {std::pair{kQkv, &l.q}, {kQkv, &l.k}, {kQkv, &l.v}, {kAttnOut, &l.o}, {kGateUp, &l.gate},
-          {kGateUp, &l.up}, {kDown, &l.down}}) {
+    for (const auto& [phase, m] : {std::pair{kQkv, &l.q},
+                                   {kQkv, &l.k},
+                                   {kQkv, &l.v},
+                                   {kAttnOut, &l.o},
+                                   {kGateUp, &l.gate},
+                                   {kGateUp, &l.up},
+                                   {kDown, &l.down}}) {
       sizes.layer_bytes += matrix_bytes(*m);
       sizes.layer_macs += matrix_macs(*m);
       count_matrix(phase, *m, sizes.matrices);

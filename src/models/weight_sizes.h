@@ -25,11 +25,11 @@ struct WeightSizes {
     uint64_t bytes = 0;  // of one
   };
 
-  uint64_t layer_bytes = 0;          // all matrices of all layers: read once per step
-  uint64_t head_bytes = 0;           // the output head: read once per step that wants logits
-  uint64_t embedding_row_bytes = 0;  // of one token's row: read once per row
-  uint64_t layer_macs = 0;           // multiply-adds of one row through all layers' matrices: sum of n * k
-  uint64_t head_macs = 0;            // of one row of logits
+  uint64_t layer_bytes = 0;             // all matrices of all layers: read once per step
+  uint64_t head_bytes = 0;              // the output head: read once per step that wants logits
+  uint64_t embedding_row_bytes = 0;     // of one token's row: read once per row
+  uint64_t layer_macs = 0;              // multiply-adds of one row through all layers' matrices: sum of n * k
+  uint64_t head_macs = 0;               // of one row of logits
   std::vector<Matrices> matrices = {};  // of the layers; bytes and n * k add up to the sums above
   DType head_type = DType::kF32;
   uint32_t head_n = 0, head_k = 0;

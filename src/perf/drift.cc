@@ -6,13 +6,14 @@
 namespace kvasir {
 namespace {
 
-// Standard deviations of the logarithms, the common factor first: how far they may lie from 0 at first, and how
-// far they walk per step. Other tenants take the time of the cores, which is common, and, on its own, memory
-// bandwidth: on the virtual machines where this was written reads went from 28 to 60 GB/s and back within a
-// minute while the arithmetic peak stood still.
+// Standard deviations of the logarithms, the common factor first: how far they may lie from 0 at first, and
+// how far they walk per step. Other tenants take the time of the cores, which is common, and, on its own,
+// memory bandwidth: on the virtual machines where this was written reads went from 28 to 60 GB/s and back
+// within a minute while the arithmetic peak stood still.
 constexpr std::array<double, 1 + kStepParts> kFirst = {0.3, 0.3, 0.15, 0.15, 0.15};
 constexpr std::array<double, 1 + kStepParts> kWalk = {0.012, 0.015, 0.006, 0.006, 0.006};
-// A part's own factor goes back to 1 by so much per step: what is not seen for long is worth what was measured.
+// A part's own factor goes back to 1 by so much per step: what is not seen for long is worth what was
+// measured.
 constexpr double kPartKept = 0.9995;
 // Noise of one step: at least and at most.
 constexpr double kLeastNoise = 0.03, kMostNoise = 0.15;
@@ -22,7 +23,8 @@ constexpr double kSurprise = 3, kLeastSurprise = 0.2;
 constexpr double kDeviationOfMedian = 1.4826;
 
 double quantile(std::vector<double>& values, double part) {
-  const auto at = values.begin() + static_cast<ptrdiff_t>(part * static_cast<double>(values.size() - 1) + 0.5);
+  const auto at =
+      values.begin() + static_cast<ptrdiff_t>(part * static_cast<double>(values.size() - 1) + 0.5);
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }

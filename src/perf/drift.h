@@ -19,7 +19,8 @@ using StepSeconds = std::array<double, kStepParts>;
 // part, in logarithms, estimated from whole steps by a Kalman filter (R. E. Kalman, "A New Approach to Linear
 // Filtering and Prediction Problems", 1960) whose observation is the logarithm of measured over predicted, to
 // which each part contributes as its share of the step.
-//  - A machine that becomes twice as slow is followed within kOutliers steps: so many surprises in a row, of one
+//  - A machine that becomes twice as slow is followed within kOutliers steps: so many surprises in a row, of
+//  one
 //    sign, are a change, and the filter then trusts the newest.
 //  - Fewer are outliers (a stolen time slice) and move nothing.
 //  - Factors stay within 1 / kMostDrift .. kMostDrift.

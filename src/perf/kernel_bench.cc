@@ -203,8 +203,8 @@ void KernelBench::linear_pass(DType type, LinearSamples& samples) {
   PackedMatrix m{.type = type, .n = kOutputs, .k = kInputs, .panel_bytes = packed_panel_bytes(type, kInputs)};
   const uint64_t bytes = uint64_t{m.panels()} * m.panel_bytes;
   m.data = memory_.data();
-  const auto many = static_cast<uint32_t>(
-      std::clamp<uint64_t>(kStreamBytes / bytes, 1, memory_.size() / bytes));
+  const auto many =
+      static_cast<uint32_t>(std::clamp<uint64_t>(kStreamBytes / bytes, 1, memory_.size() / bytes));
   const auto rows = measured_linear_rows();
   samples.cached.resize(rows.size());
   samples.memory.resize(rows.size());
@@ -235,8 +235,7 @@ double KernelBench::attention_seconds(const AttentionSamples& what, uint32_t row
                                       uint32_t calls, bool moving) {
   constexpr uint32_t kLayers = 4, kHeads = 4;
   const size_t head_bytes = size_t{kBlockSize} * what.head_dim * kv_element_bytes(what.type);
-  const size_t layer_bytes =
-      kHeads * (2 * head_bytes + kBlockSize * kv_scale_bytes(what.type)) + 63;
+  const size_t layer_bytes = kHeads * (2 * head_bytes + kBlockSize * kv_scale_bytes(what.type)) + 63;
   const size_t stride = moving ? (kLayers * layer_bytes + 63) / 64 * 64 : (layer_bytes + 63) / 64 * 64;
   const uint32_t blocks = (positions + kBlockSize - 1) / kBlockSize;
   const uint64_t area = uint64_t{blocks} * stride;
@@ -335,7 +334,9 @@ double KernelBench::row_seconds(const std::function<void(uint32_t thread, uint32
 
 void KernelBench::row_pass() {
   constexpr uint32_t kHead = 64;
-  const auto row_of = [](uint32_t thread, uint32_t row) { return (thread * kRowsPerThread + row) % kRowLanes; };
+  const auto row_of = [](uint32_t thread, uint32_t row) {
+    return (thread * kRowsPerThread + row) % kRowLanes;
+  };
   const auto x = [&](uint32_t thread, uint32_t row) {
     return space_.floats() + size_t{row_of(thread, row)} * kInputs;
   };
@@ -385,10 +386,9 @@ void KernelBench::row_pass() {
           angles[t * 16] += std::cos(angle) + std::sin(angle);
         }
       },
-      [&](uint32_t t, uint32_t r) {
-        angles[t * 16 + 1] += kernels_.argmax(x(t, r), kInputs);
-      }};
-  // What comes right after a product: norm, rope, add, store. The others go on with what their thread has made.
+      [&](uint32_t t, uint32_t r) { angles[t * 16 + 1] += kernels_.argmax(x(t, r), kInputs); }};
+  // What comes right after a product: norm, rope, add, store. The others go on with what their thread has
+  // made.
   constexpr bool kForeign[kRowKinds] = {true, false, true, false, false, true, true, true, false, false};
   for (size_t i = 0; i < kRowKinds; ++i) {
     const uint32_t values = i == 8 ? kInputs / 16 : kInputs;
@@ -422,11 +422,10 @@ KernelRates KernelBench::run() {
   rates.linear_rows.assign(measured_linear_rows().begin(), measured_linear_rows().end());
   rates.attention_rows.assign(measured_attention_rows().begin(), measured_attention_rows().end());
   for (size_t i = 0; i < linear_.size(); ++i)
-    rates.linear.push_back({options_.formats[i], linear_[i].unpack.value(), curve(linear_[i].cached),
-                            curve(linear_[i].memory)});
+    rates.linear.push_back(
+        {options_.formats[i], linear_[i].unpack.value(), curve(linear_[i].cached), curve(linear_[i].memory)});
   for (const AttentionSamples& a : attention_)
-    rates.attention.push_back(
-        {a.type, a.head_dim, curve(a.short_call), curve(a.cached), curve(a.memory)});
+    rates.attention.push_back({a.type, a.head_dim, curve(a.short_call), curve(a.cached), curve(a.memory)});
   const auto row = [&](size_t i) { return rows_[i].value(); };
   rates.rows = {row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7), row(8), row(9)};
   return rates;

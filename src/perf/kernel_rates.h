@@ -14,9 +14,9 @@ struct HardwareProfile;
 // What the kernels reach on a machine, as measure_kernel_rates() found it, in seconds. "Cached": what is read
 // lies in the threads' own caches; "memory": nothing of it does.
 
-// The linear kernel over weights of one format, all threads together: seconds per weight value (of n * k), for
-// as many rows as KernelRates::linear_rows says at the same index. One value over its bytes is the cost per
-// byte, over the rows that per multiply-add.
+// The linear kernel over weights of one format, all threads together: seconds per weight value (of n * k),
+// for as many rows as KernelRates::linear_rows says at the same index. One value over its bytes is the cost
+// per byte, over the rows that per multiply-add.
 struct LinearRates {
   DType type = DType::kF32;
   double unpack = 0;  // of one thread, per value of a column taken out of a packed panel (embeddings)
@@ -33,8 +33,8 @@ struct AttentionRates {
 
 // Row-wise work of one thread while all work, per value. trig: one cosine and one sine.
 struct RowRates {
-  double norm = 0, quantize = 0, rope = 0, silu = 0, gelu = 0, add = 0, store_f16 = 0, store_int8 = 0, trig = 0,
-         argmax = 0;
+  double norm = 0, quantize = 0, rope = 0, silu = 0, gelu = 0, add = 0, store_f16 = 0, store_int8 = 0,
+         trig = 0, argmax = 0;
 };
 
 struct KernelRates {
@@ -56,9 +56,9 @@ double interpolate(std::span<const uint32_t> xs, std::span<const double> ys, dou
 
 // Rates for a machine of which only the peaks are known, such as a published one: parts of its roofline that
 // kernels like ours commonly reach. Stated, not measured:
-inline constexpr double kDerivedReadPart = 0.85;       // of the read rate, streaming weights or KV
-inline constexpr double kDerivedComputePart = 0.50;    // of the int8 peak, once a weight is unpacked
-inline constexpr double kDerivedUnpackMacs = 4;        // multiply-adds that unpacking a weight costs as much as
+inline constexpr double kDerivedReadPart = 0.85;     // of the read rate, streaming weights or KV
+inline constexpr double kDerivedComputePart = 0.50;  // of the int8 peak, once a weight is unpacked
+inline constexpr double kDerivedUnpackMacs = 4;      // multiply-adds that unpacking a weight costs as much as
 inline constexpr double kDerivedAttentionPart = 0.40;  // of the f32 peak
 inline constexpr double kDerivedRowPart = 0.02;        // of the f32 peak, per value of row-wise work
 KernelRates derived_rates(const HardwareProfile& machine, std::span<const DType> formats);

@@ -100,21 +100,24 @@ void each(ProfileReader& in, const char* key, const Fn& fn) {
 }  // namespace
 
 std::string kernel_rates_json(const KernelRates& rates) {
-  std::string out = fmt::format("{{\n    \"linear_rows\": {},\n    \"linear\": [", list_json(rates.linear_rows));
+  std::string out =
+      fmt::format("{{\n    \"linear_rows\": {},\n    \"linear\": [", list_json(rates.linear_rows));
   const char* comma = "";
   for (const LinearRates& r : rates.linear) {
     out += fmt::format(
-        "{}\n      {{\"format\": \"{}\", \"unpack\": {},\n       \"cached\": {},\n       \"memory\": {}}}", comma,
-        dtype_info(r.type).name, r.unpack, list_json(r.cached), list_json(r.memory));
+        "{}\n      {{\"format\": \"{}\", \"unpack\": {},\n       \"cached\": {},\n       \"memory\": {}}}",
+        comma, dtype_info(r.type).name, r.unpack, list_json(r.cached), list_json(r.memory));
     comma = ",";
   }
-  out += fmt::format("\n    ],\n    \"attention_rows\": {},\n    \"attention\": [", list_json(rates.attention_rows));
+  out += fmt::format("\n    ],\n    \"attention_rows\": {},\n    \"attention\": [",
+                     list_json(rates.attention_rows));
   comma = "";
   for (const AttentionRates& r : rates.attention) {
     out += fmt::format(
         "{}\n      {{\"kv\": \"{}\", \"head_dim\": {},\n       \"call\": {},\n       \"cached\": {},\n       "
         "\"memory\": {}}}",
-        comma, kv_type_name(r.kv_type), r.head_dim, list_json(r.call), list_json(r.cached), list_json(r.memory));
+        comma, kv_type_name(r.kv_type), r.head_dim, list_json(r.call), list_json(r.cached),
+        list_json(r.memory));
     comma = ",";
   }
   out += "\n    ],\n    \"per_value\": {";

@@ -102,8 +102,8 @@ TEST(KernelRates, ProfilesKeepThem) {
   EXPECT_EQ(back->to_json(), p.to_json());
 }
 
-// 100 GMAC/s int8 by both threads, half of which kernels reach: 16 rows and 4 of unpacking at 20 ps each. Q8_0
-// keeps 34 bytes per 32 values, and reads reach 0.85 of 10 GB/s.
+// 100 GMAC/s int8 by both threads, half of which kernels reach: 16 rows and 4 of unpacking at 20 ps each.
+// Q8_0 keeps 34 bytes per 32 values, and reads reach 0.85 of 10 GB/s.
 TEST(KernelRates, DerivedFromTheRoofline) {
   HardwareProfile p;
   p.threads = 2;
@@ -113,10 +113,11 @@ TEST(KernelRates, DerivedFromTheRoofline) {
   p.reads = {{1 << 20, {1e11, 2e11}}, {1 << 28, {8e9, 1e10}}};
   const DType formats[] = {DType::kQ8_0};
   const KernelRates r = derived_rates(p, formats);
-  EXPECT_DOUBLE_EQ(interpolate(r.linear_rows, r.of(DType::kQ8_0).cached, 16), (16 + kDerivedUnpackMacs) / 0.5e11);
+  EXPECT_DOUBLE_EQ(interpolate(r.linear_rows, r.of(DType::kQ8_0).cached, 16),
+                   (16 + kDerivedUnpackMacs) / 0.5e11);
   EXPECT_NEAR(interpolate(r.linear_rows, r.of(DType::kQ8_0).memory, 1), 34.0 / 32 / 0.85e10, 1e-13);
-  // One row of a head of 64 by one thread: 128 multiply-adds at 0.4 of 10 GMAC/s; from memory 256 bytes at 0.85
-  // of its half of 10 GB/s.
+  // One row of a head of 64 by one thread: 128 multiply-adds at 0.4 of 10 GMAC/s; from memory 256 bytes at
+  // 0.85 of its half of 10 GB/s.
   const AttentionRates a = r.of(KvType::kF16, 64);
   EXPECT_DOUBLE_EQ(a.cached[0], 128 / 4e9);
   EXPECT_DOUBLE_EQ(a.memory[0], 256 / 4.25e9);

@@ -237,6 +237,8 @@ Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOpti
     p.reads.push_back({bytes, rates(pool, patience, read_work(peaks, memory.buffer.data(), bytes))});
   }
   if (options.kernels && memory.written >= kLeastForKernels) p.kernels = kernel_rates(pool, options, memory);
+  // Again, some seconds later: whoever kept the threads from meeting may be gone.
+  p.barrier_seconds = std::min(p.barrier_seconds, barrier_seconds(pool, patience));
   const CpuShares shares = shares_between(before, read_cpu_times());
   p.others = shares.others;
   p.steal = shares.stolen;

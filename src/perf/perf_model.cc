@@ -25,8 +25,8 @@ double unevenness(uint32_t n, uint32_t threads) {
   return most * threads / panels;
 }
 
-// What part of a working set comes from memory: where its read time lies between that of a cached set and that
-// of the largest that was measured.
+// What part of a working set comes from memory: where its read time lies between that of a cached set and
+// that of the largest that was measured.
 double part_from_memory(const HardwareProfile& machine, uint64_t bytes, uint32_t threads) {
   const double cached = 1 / machine.read_rate(machine.reads.front().bytes, threads);
   const double away = 1 / machine.read_rate(machine.reads.back().bytes, threads);
@@ -34,8 +34,8 @@ double part_from_memory(const HardwareProfile& machine, uint64_t bytes, uint32_t
   return std::clamp((1 / machine.read_rate(bytes, threads) - cached) / (away - cached), 0.0, 1.0);
 }
 
-// Splits the seconds of streaming weights: where they take no longer than in cache, arithmetic bounds, where no
-// longer than reading takes, memory.
+// Splits the seconds of streaming weights: where they take no longer than in cache, arithmetic bounds, where
+// no longer than reading takes, memory.
 void split(double cached, double seconds, double reading, double scale, StepSeconds& into) {
   const double over_cached = std::max(0.0, seconds - cached), over_reading = std::max(0.0, seconds - reading);
   const double sum = over_cached + over_reading;

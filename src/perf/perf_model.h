@@ -13,7 +13,8 @@
 
 namespace kvasir {
 
-// The work of a step as far as its time depends on it; made by StepCosts::add(), one sequence after the other.
+// The work of a step as far as its time depends on it; made by StepCosts::add(), one sequence after the
+// other.
 struct StepLoad {
   uint32_t rows = 0;
   uint32_t logit_rows = 0;
@@ -36,20 +37,21 @@ class StepCosts {
 
 struct StepPrediction {
   double seconds = 0;
-  StepSeconds parts{};        // adds up to it
-  StepSeconds unadapted{};    // as measured rates alone say
-  StepPart bound() const;     // the largest part
+  StepSeconds parts{};      // adds up to it
+  StepSeconds unadapted{};  // as measured rates alone say
+  StepPart bound() const;   // the largest part
 };
 
 // Predicts the seconds of a forward pass, from what the kernels were measured to reach on this machine
 // (KernelRates) and the model's shapes. With R rows, T threads:
 //
-//   linear     per matrix: n * k * rate(format, R), between the rate in cache and from memory by how much of the
-//              weights the last cache holds (read off the machine's read rates), times how unevenly its panels
-//              go into threads; and R' logits written to memory
+//   linear     per matrix: n * k * rate(format, R), between the rate in cache and from memory by how much of
+//   the
+//              weights the last cache holds (read off the machine's read rates), times how unevenly its
+//              panels go into threads; and R' logits written to memory
 //   attention  per sequence, layer and KV head, in calls of at most 96 query rows: call(rows) + positions *
-//              rate(rows); positions as the window leaves them. The KV of a sequence comes from memory once. The
-//              threads take calls as they become free: a step waits for the longest
+//              rate(rows); positions as the window leaves them. The KV of a sequence comes from memory once.
+//              The threads take calls as they become free: a step waits for the longest
 //   row-wise   ceil(R / T) times the values of each kind times their rates; ceil because rows are not divided
 //   barriers   eight per layer
 //
@@ -101,8 +103,8 @@ class PerfModel final : public StepCosts {
   double away_ = 0;   // part of the weights that the last cache does not hold
   double speed_ = 1;  // threads of the measurement over ours, in rates of arithmetic
   std::vector<Group> groups_;
-  uint32_t call_tokens_ = 1;               // of one call of attention
-  std::vector<StepSeconds> by_rows_;       // [max_rows + 1]
+  uint32_t call_tokens_ = 1;                // of one call of attention
+  std::vector<StepSeconds> by_rows_;        // [max_rows + 1]
   std::vector<StepSeconds> by_logit_rows_;  // [max_logit_rows + 1]
   // Of one call with so many tokens, in thread-seconds: fixed, and per position in cache; and what a position
   // costs more that comes from memory. [call_tokens_ + 1]

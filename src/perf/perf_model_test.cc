@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kMicro = 1e-6;
 
-// One layer of 32 values with one query head per KV head; two matrices of 64 x 32 weights, a head of 160 x 32.
+// One layer of 32 values with one query head per KV head; two matrices of 64 x 32 weights, a head of 160
+// x 32.
 ModelConfig small_config() {
   ModelConfig c;
   c.hidden_dim = 32;
@@ -35,8 +36,8 @@ WeightSizes small_weights() {
   return w;
 }
 
-// Everything comes from cache; a weight value takes 1 ns and as much again per row, a position 1 us and a tenth of
-// it per query row, a call 10 us. Row-wise work takes nothing.
+// Everything comes from cache; a weight value takes 1 ns and as much again per row, a position 1 us and a
+// tenth of it per query row, a call 10 us. Row-wise work takes nothing.
 HardwareProfile small_machine(uint32_t threads = 2) {
   HardwareProfile m;
   m.threads = threads;
@@ -48,7 +49,10 @@ HardwareProfile small_machine(uint32_t threads = 2) {
   r.linear_rows = {1, 2};
   r.attention_rows = {1, 2};
   r.linear = {{DType::kQ8_0, 0, {2e-9, 3e-9}, {2e-9, 3e-9}}};
-  r.attention = {{KvType::kF16, 16, {10 * kMicro, 10 * kMicro}, {1.1 * kMicro, 1.2 * kMicro},
+  r.attention = {{KvType::kF16,
+                  16,
+                  {10 * kMicro, 10 * kMicro},
+                  {1.1 * kMicro, 1.2 * kMicro},
                   {1.1 * kMicro, 1.2 * kMicro}}};
   m.kernels = r;
   return m;
@@ -119,14 +123,17 @@ TEST(PerfModel, MoreIsNeverFaster) {
   std::mt19937 random(1);
   for (int i = 0; i < 300; ++i) {
     std::vector<StepRows> base(1 + random() % 4);
-    for (StepRows& s : base) s = {.rows = 1 + static_cast<uint32_t>(random() % 60), .context = static_cast<uint32_t>(random() % 5000)};
+    for (StepRows& s : base)
+      s = {.rows = 1 + static_cast<uint32_t>(random() % 60),
+           .context = static_cast<uint32_t>(random() % 5000)};
     const double seconds = model.predict(base, 1).seconds;
     std::vector<StepRows> more = base;
     ++more[0].rows;
     EXPECT_GE(model.predict(more, 1).seconds, seconds) << base[0].rows << " after " << base[0].context;
     more = base;
     ++more[0].context;
-    EXPECT_GE(model.predict(more, 1).seconds, seconds * (1 - 1e-12)) << base[0].rows << " after " << base[0].context;
+    EXPECT_GE(model.predict(more, 1).seconds, seconds * (1 - 1e-12))
+        << base[0].rows << " after " << base[0].context;
     EXPECT_GE(model.predict(base, 2).seconds, seconds);
   }
 }
@@ -180,7 +187,8 @@ TEST(PerfModel, WithoutKernelRatesTheRooflineStandsIn) {
   m.kernels.reset();
   const PerfModel model(small_config(), small_weights(), m, {.threads = 2, .kv_type = KvType::kInt8});
   const StepPrediction p = model.predict(std::vector<StepRows>{{.rows = 8, .context = 100}}, 1);
-  for (uint32_t i = 1; i < kStepParts; ++i) EXPECT_GT(p.parts[i], 0) << step_part_name(static_cast<StepPart>(i));
+  for (uint32_t i = 1; i < kStepParts; ++i)
+    EXPECT_GT(p.parts[i], 0) << step_part_name(static_cast<StepPart>(i));
 }
 
 }  // namespace

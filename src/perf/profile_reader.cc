@@ -39,7 +39,8 @@ std::vector<double> ProfileReader::numbers(const char* key, size_t count, double
   for (const boost::json::value& v : *list) {
     const double d = v.is_number() ? v.to_number<double>() : -1;
     if (!(d >= least && d <= most))
-      return fail(key, fmt::format("holds what is no number in {} .. {}", least, most)), std::vector<double>{};
+      return fail(key, fmt::format("holds what is no number in {} .. {}", least, most)),
+             std::vector<double>{};
     out.push_back(d);
   }
   return out;
