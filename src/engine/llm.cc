@@ -97,9 +97,8 @@ Result<std::unique_ptr<Llm>> Llm::open(const std::string& path, const Options& o
   give_back_free_memory();
   EngineConfig config = options.engine;
   KVASIR_RETURN_IF_ERROR(size_pool(llm->model_->config(), &config));
-  KVASIR_ASSIGN_OR_RETURN(llm->engine_,
-                          Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels, *llm->pool_,
-                                        std::move(perf)));
+  KVASIR_ASSIGN_OR_RETURN(llm->engine_, Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels,
+                                                      *llm->pool_, std::move(perf)));
   return llm;
 }
 

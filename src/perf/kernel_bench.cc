@@ -4,20 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "base/check.h"
 #include "kvcache/kv_layout.h"
+#include "perf/bench_operands.h"
 
 namespace kvasir {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-// A matrix that two threads hold in a second-level cache of 1 MiB each, in every format.
-constexpr uint32_t kInputs = 1024, kOutputs = 1024;
+constexpr uint32_t kInputs = kBenchInputs, kOutputs = kBenchOutputs;
 constexpr uint64_t kValues = uint64_t{kInputs} * kOutputs;
 // Bytes of weights or KV per measurement from memory: long against a barrier, short against a time slice.
 constexpr uint64_t kStreamBytes = 6 * kMiB;
@@ -25,85 +23,9 @@ constexpr double kLongest = 0.03;  // seconds; what would take longer is extrapo
 constexpr uint32_t kBlockSize = 32;
 constexpr uint32_t kRowsPerThread = 64, kRowLanes = 512;  // of row-wise work; lanes as the largest row count
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// The lower quartile: others can only take away, and the very best may be a lucky clock.
-double low_quartile(std::vector<double> values) {
-  const auto at = values.begin() + static_cast<ptrdiff_t>(values.size() / 4);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
-// The nearest sequence that does not descend: what descends is averaged (pool adjacent violators, Barlow et
-// al., Statistical Inference under Order Restrictions, 1972). More rows never take less; a measurement that
-// says otherwise is noise.
-void make_ascending(std::vector<double>& values) {
-  struct Pool {
-    double sum;
-    size_t count;
-    double mean() const { return sum / static_cast<double>(count); }
-  };
-  std::vector<Pool> pools;
-  for (const double v : values) {
-    pools.push_back({v, 1});
-    while (pools.size() > 1 && pools[pools.size() - 2].mean() > pools.back().mean()) {
-      const Pool last = pools.back();
-      pools.pop_back();
-      pools.back().sum += last.sum;
-      pools.back().count += last.count;
-    }
-  }
-  values.clear();
-  for (const Pool& pool : pools) values.insert(values.end(), pool.count, pool.mean());
-}
-
-// Seconds from when all threads stand ready until all have done fn(worker).
-double seconds_of(ThreadPool& pool, const std::function<void(Worker&)>& fn) {
-  double elapsed = 0;
-  pool.run([&](Worker& worker) {
-    worker.barrier();
-    const double begin = worker.index() == 0 ? seconds_now() : 0;
-    fn(worker);
-    worker.barrier();
-    if (worker.index() == 0) elapsed = seconds_now() - begin;
-  });
-  return elapsed;
-}
-
-// Samples of one number, one per pass.
-struct Samples {
-  std::vector<double> values;
-  double value() const { return values.empty() ? 0 : low_quartile(values); }
-};
-
-// What kernels read and write beside weights and KV: allocated once, ordinary numbers everywhere.
-class Workspace {
- public:
-  Workspace(uint32_t threads, uint32_t rows)
-      : scratch_(threads * kScratch),
-        floats_(size_t{rows} * kInputs * sizeof(float)),
-        out_(size_t{rows} * kOutputs * sizeof(float)),
-        quantised_(quant_rows_bytes(rows, kInputs)),
-        x(carve_quant_rows(quantised_.data(), rows, kInputs)) {
-    uint32_t state = 1;
-    for (float& v : floats_.as<float>()) {
-      state = state * 1664525u + 1013904223u;
-      v = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
-    }
-  }
-  float* floats() const { return floats_.as<float>().data(); }
-  float* out() const { return out_.as<float>().data(); }
-  std::byte* scratch(uint32_t thread) const { return scratch_.data() + thread * kScratch; }
-
- private:
-  static constexpr size_t kScratch = std::max(kLinearScratchBytes, kAttnScratchBytes);
-  AlignedBuffer scratch_, floats_, out_, quantised_;
-
- public:
-  QuantRows x;
-};
+// What comes right after a product: norm, rope, add, store. The others go on with what their thread has
+// made.
+constexpr bool kForeign[] = {true, false, true, false, false, true, true, true, false, false};
 
 class KernelBench {
  public:
@@ -155,7 +77,7 @@ class KernelBench {
   const KernelTable& kernels_;
   std::span<const std::byte> memory_;
   const KernelBenchOptions& options_;
-  Workspace space_;
+  BenchOperands space_;
   uint64_t next_ = 0;
   std::vector<LinearSamples> linear_;
   std::vector<AttentionSamples> attention_;
@@ -194,9 +116,9 @@ double KernelBench::unpack_seconds(const PackedMatrix& m) {
   constexpr uint32_t kColumns = 64;
   PackedMatrix moved = m;
   moved.data = fresh(uint64_t{m.panels()} * m.panel_bytes);
-  const double begin = seconds_now();
+  const double begin = bench_seconds_now();
   for (uint32_t i = 0; i < kColumns; ++i) unpack_column(moved, i * 397 % m.n, space_.out());
-  return (seconds_now() - begin) / (kColumns * kInputs);
+  return (bench_seconds_now() - begin) / (kColumns * kInputs);
 }
 
 void KernelBench::linear_pass(DType type, LinearSamples& samples) {
@@ -387,9 +309,6 @@ void KernelBench::row_pass() {
         }
       },
       [&](uint32_t t, uint32_t r) { angles[t * 16 + 1] += kernels_.argmax(x(t, r), kInputs); }};
-  // What comes right after a product: norm, rope, add, store. The others go on with what their thread has
-  // made.
-  constexpr bool kForeign[kRowKinds] = {true, false, true, false, false, true, true, true, false, false};
   for (size_t i = 0; i < kRowKinds; ++i) {
     const uint32_t values = i == 8 ? kInputs / 16 : kInputs;
     rows_[i].values.push_back(row_seconds(kinds[i], values, kForeign[i]));
@@ -400,13 +319,6 @@ void KernelBench::one_pass() {
   for (size_t i = 0; i < options_.formats.size(); ++i) linear_pass(options_.formats[i], linear_[i]);
   for (AttentionSamples& samples : attention_) attention_pass(samples);
   row_pass();
-}
-
-std::vector<double> curve(const std::vector<Samples>& list) {
-  std::vector<double> out;
-  for (const Samples& s : list) out.push_back(s.value());
-  make_ascending(out);
-  return out;
 }
 
 KernelRates KernelBench::run() {
