@@ -10,6 +10,7 @@ namespace {
 
 // All tests in turns, several times: a machine that is slow for a while is so for all of them.
 constexpr uint32_t kRounds = 3, kRepetitions = 2;
+constexpr uint32_t kLongPrompt = 1024;  // whose steps are many, and one repetition enough
 constexpr uint32_t kGenerated = 8;
 
 double quantile(std::vector<double> values, double part) {
@@ -101,7 +102,7 @@ Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfi
     bench.set_on_step([&](std::span<const StepRows> rows, uint32_t logit_rows, double seconds) {
       watcher.take(rows, logit_rows, seconds);
     });
-    const auto measured = bench.measure(shape, kRepetitions);
+    const auto measured = bench.measure(shape, shape.prompt > kLongPrompt ? 1 : kRepetitions);
     bench.set_on_step({});
     if (!measured.ok()) return measured.status();
     return watcher.row();
