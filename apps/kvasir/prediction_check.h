@@ -33,8 +33,8 @@ struct PredictionCheck {
 std::vector<BenchShape> prediction_shapes(uint32_t context_length);
 
 // Runs short loads on an open model and predicts them, with a PerfModel that begins as the machine's measured
-// rates and adapts with each step as an engine's does; a little reading and writing comes first. Takes some
-// seconds for a small model. Errors are those of ModelBench::measure().
+// rates and adapts with each step as an engine's does; a little reading and writing comes first. Takes half a
+// minute or, of a large model, as long as one round of tests. Errors are those of ModelBench::measure().
 Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfile& machine,
                                           const std::function<void(const std::string& test)>& progress = {});
 
