@@ -105,12 +105,14 @@ Verb add_machine_verb(CLI::App& bench) {
   verb->add_option("-o,--format", f->format, "md or json (default md)")->check(CLI::IsMember({"md", "json"}));
   verb->add_option("--output", f->file, "Where to keep it (default: ~/.cache/kvasir/machine.json)")
       ->type_name("FILE");
-  verb->add_flag("--quick", f->quick, "Fewer sizes and repetitions: 2 seconds instead of 10");
+  verb->add_flag("--quick", f->quick, "Fewer sizes and repetitions: 8 seconds instead of 15");
   verb->footer(
       "Times the processor's best int8 and f32 multiply-adds on registers, reads of working sets\n"
       "from the first cache to main memory, and the barrier of the engine's threads. A working set\n"
-      "is dealt out over the threads, as weights are.\n\n"
-      "Everything is the best of several tries, because others can only take away; still, run it\n"
+      "is dealt out over the threads, as weights are. Then times the engine's own kernels: weights of\n"
+      "every format for 1 to 512 rows, from cache and from memory, attention, and row-wise work. From\n"
+      "these `kvasir serve` predicts its steps, and `kvasir bench MODEL --check` says how well.\n\n"
+      "Each peak is the best of several tries, because others can only take away; still, run it\n"
       "while nothing else runs. `kvasir bench MODEL` states its speeds as parts of these.\n\n"
       "Examples:\n"
       "  kvasir bench machine\n"

@@ -5,6 +5,7 @@
 
 #include "apps/kvasir/machine_file.h"
 #include "apps/kvasir/output.h"
+#include "base/log.h"
 #include "engine/memory_plan.h"
 #include "perf/machine_bench.h"
 #include "perf/machine_info.h"
@@ -43,11 +44,12 @@ MachineReference named_machine(HardwareProfile profile, const std::string& path,
   return from_file(std::move(profile), path);
 }
 
-Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa) {
+Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa, bool kernels) {
   const std::string left = default_machine_path();
   if (!left.empty()) {
     auto found = load_machine(left);
-    const std::string why = found.ok() ? mismatch(*found, pool, isa) : "";
+    std::string why = found.ok() ? mismatch(*found, pool, isa) : "";
+    if (found.ok() && why.empty() && kernels && !found->kernels) why = "holds no kernel rates";
     if (found.ok() && why.empty()) return from_file(std::move(found).value(), left);
     if (found.ok()) note(fmt::format("{} {}: measuring quickly instead", left, why));
     if (!found.ok() && found.status().code() != ErrorCode::kNotFound)
@@ -55,11 +57,44 @@ Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa) {
   }
   const bool terminal = isatty(STDERR_FILENO) != 0;
   if (terminal) tell("\rmeasuring the machine (`kvasir bench machine` keeps it) ...\x1b[K");
-  auto measured = measure_machine(
-      pool, {.isa = isa, .memory_limit = machine_bench_memory(), .quick = true, .progress = {}});
+  auto measured = measure_machine(pool, {.isa = isa,
+                                         .memory_limit = machine_bench_memory(),
+                                         .quick = true,
+                                         .kernels = kernels,
+                                         .progress = {}});
   if (terminal) tell("\r\x1b[K");
   if (!measured.ok()) return measured.status();
   return MachineReference{std::move(measured).value(), "measured just now"};
+}
+
+Result<HardwareProfile> serving_machine(ThreadPool& pool, Isa isa, const ModelConfig& config,
+                                        const WeightSizes& weights, KvType kv_type) {
+  const std::string left = default_machine_path();
+  std::string why = "no profile of this machine is kept";
+  if (!left.empty()) {
+    auto found = load_machine(left);
+    if (found.ok()) {
+      why = mismatch(*found, pool, isa);
+      if (why.empty() && !found->kernels) why = "holds no kernel rates";
+      if (why.empty() && found->disturbed())
+        why = fmt::format("was measured while others used {:.0f} % of the CPUs", 100 * found->others);
+      if (why.empty()) {
+        spdlog::info("steps are predicted from {} of {}", left, found->measured_at);
+        return found;
+      }
+      why = left + " " + why;
+    } else if (found.status().code() != ErrorCode::kNotFound) {
+      why = found.message();
+    }
+  }
+  spdlog::info("measuring the machine, for {}; `kvasir bench machine` keeps a better measurement", why);
+  return measure_machine(pool, {.isa = isa,
+                                .memory_limit = machine_bench_memory(),
+                                .brief = true,
+                                .formats = weights.formats(),
+                                .head_dims = {config.head_dim},
+                                .kv_types = {kv_type},
+                                .progress = {}});
 }
 
 }  // namespace kvasir

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <new>
 
 #include "engine/memory_plan.h"
+#include "perf/kernel_bench.h"
 
 namespace kvasir {
 namespace {
@@ -74,11 +76,14 @@ Result<BenchResult> ModelBench::measure(const BenchShape& shape, uint32_t repeti
   const std::vector<BenchStep> steps = timed_steps(shape, options_.chunk);
   BenchResult result{
       .shape = shape, .tokens_per_second = {}, .cost = cost(shape, steps), .steps = steps.size()};
-  for (const BenchStep& s : passes(0, shape.depth, rows_of_chunk(shape, options_.chunk))) step(shape, s);
+  if (filled_depth_)
+    fill_depth();
+  else
+    for (const BenchStep& s : passes(0, shape.depth, rows_of_chunk(shape, options_.chunk))) step(shape, s);
   for (uint32_t repetition = 0; repetition <= repetitions; ++repetition) {
     if (profiling_ && repetition == 1) model_->set_profile(&result.profile);
     const double start = seconds_now();
-    for (const BenchStep& s : steps) step(shape, s);
+    for (const BenchStep& s : steps) timed_step(shape, s);
     const double elapsed = seconds_now() - start;
     if (repetition > 0)  // the first one warms caches and clocks
       result.tokens_per_second.push_back(static_cast<double>(shape.tokens()) / elapsed);
@@ -137,6 +142,23 @@ void ModelBench::fill(const BenchShape& shape, uint32_t entries) {
     for (const auto& ids : tables_[s]) pointers_[s].push_back(ids.data());
   }
   best_.resize(shape.batch);
+}
+
+void ModelBench::fill_depth() {
+  const uint64_t bytes = uint64_t{store_->blocks()} * store_->layout().block_bytes();
+  std::byte* base = store_->block(BlockId{0});
+  pool_.run([&](Worker& worker) {
+    const auto [begin, end] = worker.share(bytes, 4096);
+    std::memset(base + begin, kOrdinaryByte, end - begin);
+  });
+}
+
+void ModelBench::timed_step(const BenchShape& shape, const BenchStep& s) {
+  if (!on_step_) return step(shape, s);
+  const std::vector<StepRows> rows(shape.batch, {.rows = s.rows, .context = s.first});
+  const double start = seconds_now();
+  step(shape, s);
+  on_step_(rows, s.logits ? shape.batch : 0, seconds_now() - start);
 }
 
 void ModelBench::step(const BenchShape& shape, const BenchStep& step) {

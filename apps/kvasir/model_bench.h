@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -64,10 +67,19 @@ class ModelBench {
   // KV pool that the memory that is free cannot hold.
   Result<BenchResult> measure(const BenchShape& shape, uint32_t repetitions);
 
+  // Called after every timed step with what it computed and the seconds it took.
+  using OnStep = std::function<void(std::span<const StepRows>, uint32_t logit_rows, double seconds)>;
+  void set_on_step(OnStep on_step) { on_step_ = std::move(on_step); }
+  // Tokens before the timed ones are not computed: their KV is filled with ordinary numbers, which takes as
+  // long to read.
+  void set_filled_depth(bool on) { filled_depth_ = on; }
+
   // Whether results say where the time went. Two clock readings for each phase of a layer.
   void set_profiling(bool on) { profiling_ = on; }
 
   const ModelConfig& config() const { return model_->config(); }
+  const WeightSizes& weights() const { return sizes_; }
+  const Options& options() const { return options_; }
   ThreadPool& pool() { return pool_; }
   uint64_t file_bytes() const { return file_bytes_; }
 
@@ -75,13 +87,17 @@ class ModelBench {
   explicit ModelBench(const Options& options);
   Status make_store(const BenchShape& shape, uint32_t entries);
   void fill(const BenchShape& shape, uint32_t entries);
+  void fill_depth();
   void step(const BenchShape& shape, const BenchStep& step);
+  void timed_step(const BenchShape& shape, const BenchStep& step);
   StepCost cost(const BenchShape& shape, const std::vector<BenchStep>& steps) const;
 
   ThreadPool pool_;
   const KernelTable& kernels_;
   Options options_;
   bool profiling_ = false;
+  bool filled_depth_ = false;
+  OnStep on_step_;
   uint64_t file_bytes_ = 0;
   WeightSizes sizes_;
   std::unique_ptr<CausalLm> model_;

@@ -6,6 +6,7 @@
 #include "apps/kvasir/cli.h"
 #include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/load_progress.h"
+#include "apps/kvasir/machine_reference.h"
 #include "apps/kvasir/model_facts.h"
 #include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/serve_process.h"
@@ -21,6 +22,7 @@ struct ServeFlags {
   std::string name;
   std::string key_file;
   bool insecure = false;
+  uint32_t max_itl_ms = 0;  // 0: chosen
   uint32_t shutdown_seconds = 30;
 };
 
@@ -79,6 +81,7 @@ int serve(ServeFlags flags) {
   const ServeProcess process;
   auto options = flags.engine.options();
   if (!options.ok()) return fail(kExitUsage, options.message());
+  options->engine.max_itl_seconds = 1e-3 * flags.max_itl_ms;
   if (Status status = read_key_file(flags.key_file, &flags.server.access.api_keys); !status.ok()) {
     return fail(kExitUsage, status.message());
   }
@@ -99,6 +102,9 @@ int serve(ServeFlags flags) {
     process.exit_if_signalled();
     progress.update(done, total);
     server.set_loading_progress(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0.0);
+  };
+  options->machine = [&](ThreadPool& pool, const ModelConfig& config, const WeightSizes& weights) {
+    return serving_machine(pool, options->isa.value_or(best_isa()), config, weights, options->engine.kv_type);
   };
   auto llm = Llm::open(flags.engine.model, *options);
   if (!llm.ok()) return fail_to_open(llm.status(), true);
@@ -123,6 +129,14 @@ Verb add_serve_verb(CLI::App& root) {
       ->type_name("N")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str()
+      ->group("Memory and batching");
+  verb->add_option(
+          "--max-itl", flags->max_itl_ms,
+          "Most milliseconds between two tokens of a running answer while other prompts are read, as "
+          "far as the time of steps can be predicted (default: 50, or three times what the running "
+          "answers' step takes where that is more)")
+      ->type_name("MS")
+      ->check(CLI::Range(1u, 600'000u))
       ->group("Memory and batching");
   verb->add_option("--served-model-name", flags->name,
                    "Name of the model in the API; other names are then refused (default: the file's name, "

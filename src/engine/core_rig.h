@@ -21,7 +21,21 @@ struct RigOptions {
   uint32_t max_num_batched_tokens = 64;
   bool prefix_caching = true;
   uint32_t max_model_len = 512;
+  bool predict = false;  // steps, from rates made up
+  double max_itl_seconds = 0;
 };
+
+// Rates of no machine, with which fake models' steps are predicted.
+inline std::unique_ptr<PerfModel> fake_perf_model(const ModelConfig& config, const CausalLm::Limits& limits) {
+  HardwareProfile machine;
+  machine.threads = 2;
+  machine.clock_hz = 3e9;
+  machine.int8_macs = machine.f32_macs = {1e10, 2e10};
+  machine.reads = {{1 << 20, {1e10, 2e10}}};
+  return std::make_unique<PerfModel>(
+      config, WeightSizes{}, machine,
+      PerfModel::Options{.threads = 2, .max_rows = limits.max_rows, .max_logit_rows = limits.max_logit_rows});
+}
 
 class CoreRig {
  public:
@@ -102,9 +116,11 @@ class CoreRig {
     config.block_size = 16;
     config.enable_prefix_caching = options_.prefix_caching;
     config.check_invariants = true;
+    config.max_itl_seconds = options_.max_itl_seconds;
     const KvLayout layout = KvLayout::make(model.config().kv_layers(), 16).value();
-    return std::make_unique<EngineCore>(config, layout, options_.blocks, model, tokenizer,
-                                        kernel_table(best_isa()), threads, 7);
+    return std::make_unique<EngineCore>(
+        config, layout, options_.blocks, model, tokenizer, kernel_table(best_isa()), threads, 7,
+        options_.predict ? fake_perf_model(model.config(), model_limits(config)) : nullptr);
   }
 
   void take(uint64_t id, TokenEvent&& e) {

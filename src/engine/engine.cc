@@ -30,11 +30,12 @@ constexpr std::chrono::milliseconds kQuiet{20};
 class ThreadedEngine final : public Engine {
  public:
   ThreadedEngine(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
-                 const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool)
+                 const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool,
+                 std::unique_ptr<PerfModel> perf)
       : config_(config),
         limits_{model.config().vocab_size, config.max_model_len, config.max_num_seqs, tokenizer.end_tokens()},
         token_capacity_(uint64_t{blocks / layout.units()} * layout.block_size()),
-        core_(config, layout, blocks, model, tokenizer, kernels, pool, random_seed()) {
+        core_(config, layout, blocks, model, tokenizer, kernels, pool, random_seed(), std::move(perf)) {
     stats_ = core_.update_stats();
     thread_ = std::thread([this] { run(); });
   }
@@ -208,6 +209,9 @@ Status check_config(const EngineConfig& config, uint32_t context_length) {
     return invalid_argument(
         fmt::format("max_num_seqs {}, max_num_batched_tokens {} and max_queued_requests {} must be above 0",
                     config.max_num_seqs, config.max_num_batched_tokens, config.max_queued_requests));
+  if (!(config.max_itl_seconds >= 0))
+    return invalid_argument(
+        fmt::format("max_itl_seconds is {}; it must not be below 0", config.max_itl_seconds));
   if (config.max_model_len > context_length)
     return invalid_argument(fmt::format("max_model_len {} is longer than the model's context of {} tokens",
                                         config.max_model_len, context_length));
@@ -223,7 +227,7 @@ CausalLm::Limits model_limits(const EngineConfig& config) {
 
 Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, CausalLm& model,
                                               const Tokenizer& tokenizer, const KernelTable& kernels,
-                                              ThreadPool& pool) {
+                                              ThreadPool& pool, std::unique_ptr<PerfModel> perf) {
   KVASIR_RETURN_IF_ERROR(check_config(config, model.config().context_length));
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
                           KvLayout::make(model.config().kv_layers(), config.block_size, config.kv_type));
@@ -244,7 +248,7 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, Causal
       blocks / layout.units() * layout.block_size(), complete.max_model_len);
   try {
     return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
-        complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels, pool));
+        complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels, pool, std::move(perf)));
   } catch (const std::bad_alloc&) {
     return resource_exhausted(
         fmt::format("the machine does not give {} bytes for the KV pool", config.kv_bytes));

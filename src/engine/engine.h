@@ -11,6 +11,7 @@
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "models/causal_lm.h"
+#include "perf/perf_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace kvasir {
@@ -25,6 +26,9 @@ struct EngineConfig {
   uint32_t block_size = 32;               // tokens per KV block, a multiple of 16
   uint64_t kv_bytes = 0;                  // size of the pool; rounded down to whole blocks
   KvType kv_type = KvType::kF16;          // how K and V are stored
+  // Most seconds between two tokens of a running answer while prompts are read, as far as steps are
+  // predicted; 0: 50 ms, or three times what the running answers' own step takes where that is more.
+  double max_itl_seconds = 0;
   bool enable_prefix_caching = true;
   bool check_invariants = false;  // after every step instead of only when idle
 };
@@ -37,11 +41,12 @@ CausalLm::Limits model_limits(const EngineConfig& config);
 class Engine {
  public:
   // `model` (loaded with model_limits(config)), `tokenizer` and `pool`, the model's, outlive the engine.
-  // Errors: a limit of 0, a context longer than the model's, a KV pool too small for one block per group or
-  // larger than the machine gives.
+  // `perf` predicts the steps (made for model_limits(config)); without one, prompts take the whole token
+  // budget. Errors: a limit of 0, a context longer than the model's, a KV pool too small for one block per
+  // group or larger than the machine gives.
   static Result<std::unique_ptr<Engine>> start(const EngineConfig& config, CausalLm& model,
                                                const Tokenizer& tokenizer, const KernelTable& kernels,
-                                               ThreadPool& pool);
+                                               ThreadPool& pool, std::unique_ptr<PerfModel> perf = nullptr);
   virtual ~Engine() = default;  // cancels everything and joins the thread
 
   // Queues a request. Errors: kInvalidArgument when it can never fit (message with both numbers),

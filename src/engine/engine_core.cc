@@ -13,9 +13,14 @@
 namespace kvasir {
 namespace {
 
-Scheduler::Options scheduler_options(const EngineConfig& config) {
+Scheduler::Options scheduler_options(const EngineConfig& config, const StepCosts* costs) {
   const CausalLm::Limits limits = model_limits(config);
-  return {config.max_num_seqs, limits.max_rows, limits.max_logit_rows, config.max_model_len};
+  return {config.max_num_seqs,  limits.max_rows, limits.max_logit_rows,
+          config.max_model_len, costs,           config.max_itl_seconds};
+}
+
+std::unique_ptr<StepForecast> make_forecast(std::unique_ptr<PerfModel> perf) {
+  return perf == nullptr ? nullptr : std::make_unique<StepForecast>(std::move(perf));
 }
 
 }  // namespace
@@ -26,7 +31,7 @@ double monotonic_seconds() {
 
 EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
                        const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool,
-                       uint64_t hash_seed)
+                       uint64_t hash_seed, std::unique_ptr<PerfModel> perf)
     : config_(config),
       layout_(layout),
       tokenizer_(tokenizer),
@@ -34,7 +39,8 @@ EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint3
       vocab_(model.config().vocab_size),
       pool_(blocks),
       cache_(layout_, pool_, {config.enable_prefix_caching, hash_seed, 64}),
-      scheduler_(scheduler_options(config), layout_, pool_, cache_),
+      forecast_(make_forecast(std::move(perf))),
+      scheduler_(scheduler_options(config, forecast_.get()), layout_, pool_, cache_),
       runner_(model, layout_, blocks, model_limits(config), config.max_num_seqs),
       recorder_(config.max_model_len),
       sampler_(pool, config.max_num_seqs) {
@@ -110,13 +116,22 @@ void EngineCore::step() {
     CHECK(status.ok());
   }
   wish_logits(plan);
+  if (forecast_ != nullptr) forecast_->predict(plan);
+  const double before = monotonic_seconds();
   runner_.run(plan, wanted_);
   const double now = monotonic_seconds();
   sampler_.clear();
   for (const SchedulerOutput::Item& item : plan.items) commit(item, now);
   for (RowSampler::Row& row : sampler_.run()) accept(*row.choice, std::move(row.chosen), now);
   reap(now);
-  recorder_.on_step(plan.rows, monotonic_seconds() - start);
+  note_step(plan, now - before, monotonic_seconds() - start);
+}
+
+void EngineCore::note_step(const SchedulerOutput& plan, double forward_seconds, double seconds) {
+  recorder_.on_step(plan.rows, seconds);
+  if (forecast_ == nullptr) return;
+  forecast_->observe(plan, forward_seconds, seconds);
+  recorder_.on_forecast(*forecast_, seconds);
 }
 
 void EngineCore::note_started(const SchedulerOutput& plan, double now) {

@@ -11,16 +11,18 @@
 #include "engine/row_sampler.h"
 #include "engine/scheduler.h"
 #include "engine/stats_recorder.h"
+#include "engine/step_forecast.h"
 
 namespace kvasir {
 
 // The engine without its thread: requests in, steps, events out. Everything here belongs to one thread.
 class EngineCore {
  public:
-  // `config` is complete (see Engine::start). The references outlive the core. Throws std::bad_alloc when the
-  // machine has not the memory.
+  // `config` is complete (see Engine::start). The references outlive the core. `perf` may be null. Throws
+  // std::bad_alloc when the machine has not the memory.
   EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
-             const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool, uint64_t hash_seed);
+             const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool, uint64_t hash_seed,
+             std::unique_ptr<PerfModel> perf = nullptr);
   ~EngineCore();
 
   // A request that check_request() let through. `arrived` is in monotonic_seconds(). Ids ascend.
@@ -57,6 +59,7 @@ class EngineCore {
   void finish(Choice& choice, FinishReason reason, const Status& error, double now);
   void finish_unparted(Choice& choice, FinishReason reason, const Status& error);
   void reap(double now);
+  void note_step(const SchedulerOutput& plan, double forward_seconds, double seconds);
 
   EngineConfig config_;
   const KvLayout layout_;
@@ -65,6 +68,7 @@ class EngineCore {
   uint32_t vocab_;
   BlockPool pool_;
   PrefixCache cache_;
+  std::unique_ptr<StepForecast> forecast_;  // null: nothing is predicted
   Scheduler scheduler_;
   ModelRunner runner_;
   StatsRecorder recorder_;

@@ -289,5 +289,45 @@ TEST(EngineCore, WasteIsTheLastBlocksOnly) {
   EXPECT_EQ(rig.core->update_stats().kv_waste, 0.0);
 }
 
+// Predictions change the schedule, and no answer.
+TEST(EngineCore, AnswersDoNotDependOnPredictions) {
+  std::mt19937 rng(5);
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) requests.push_back(random_request(rng, 150));
+  for (const double gap : {0.0, 1e-9, 1e-5, 10.0}) {
+    SCOPED_TRACE(gap);
+    RigOptions options;
+    options.predict = true;
+    options.max_itl_seconds = gap;
+    expect_equal_in(options, requests, false);
+    options.blocks = 40;  // with preemptions
+    expect_equal_in(options, requests, false);
+  }
+}
+
+TEST(EngineCore, CountsWhatWasPredictedAndMeasured) {
+  RigOptions options;
+  options.predict = true;
+  CoreRig rig(options);
+  rig.add(fake_request(fake_prompt(100, 1), 40));
+  rig.run();
+  const EngineStats& stats = rig.core->update_stats();
+  EXPECT_EQ(stats.forecast.steps, stats.steps);
+  EXPECT_GT(stats.steps, 0u);
+  EXPECT_GT(stats.forecast.predicted_seconds, 0);
+  EXPECT_DOUBLE_EQ(stats.forecast.measured_seconds, stats.step_seconds);
+  uint64_t counted = 0;
+  for (const uint64_t n : stats.forecast.error.counts) counted += n;
+  EXPECT_EQ(counted, stats.steps);
+  EXPECT_GT(stats.forecast.recent.count, 0u);
+}
+
+TEST(EngineCore, WithoutAPerfModelNothingIsPredicted) {
+  CoreRig rig;
+  rig.add(fake_request(fake_prompt(10, 1), 4));
+  rig.run();
+  EXPECT_EQ(rig.core->update_stats().forecast.steps, 0u);
+}
+
 }  // namespace
 }  // namespace kvasir

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/log.h"
 #include "engine/memory_plan.h"
 #include "gguf/gguf_file.h"
 #include "kvcache/kv_layout.h"
@@ -63,6 +64,25 @@ Status size_pool(const ModelConfig& model, EngineConfig* config) {
   return {};
 }
 
+// What predicts the engine's steps; null where nobody knows the machine.
+std::unique_ptr<PerfModel> make_perf_model(const GgufFile& file, const Llm::Options& options,
+                                           ModelConfig config, ThreadPool& pool) {
+  if (!options.machine) return nullptr;
+  const auto weights = read_weight_sizes(file, config);
+  const auto machine =
+      weights.ok() ? options.machine(pool, config, *weights) : Result<HardwareProfile>(weights.status());
+  if (!machine.ok()) {
+    spdlog::warn("steps will not be predicted: {}", machine.message());
+    return nullptr;
+  }
+  const CausalLm::Limits limits = model_limits(options.engine);
+  return std::make_unique<PerfModel>(config, *weights, *machine,
+                                     PerfModel::Options{.threads = pool.size(),
+                                                        .kv_type = options.engine.kv_type,
+                                                        .max_rows = limits.max_rows,
+                                                        .max_logit_rows = limits.max_logit_rows});
+}
+
 }  // namespace
 
 Llm::~Llm() = default;
@@ -72,21 +92,23 @@ Result<std::unique_ptr<Llm>> Llm::open(const std::string& path, const Options& o
   std::unique_ptr<Llm> llm(new Llm);
   llm->kernels_ = kernels;
   llm->pool_ = std::make_unique<ThreadPool>(options.threads != 0 ? options.threads : usable_cpus());
-  KVASIR_RETURN_IF_ERROR(llm->load(path, options));
+  std::unique_ptr<PerfModel> perf;
+  KVASIR_RETURN_IF_ERROR(llm->load(path, options, &perf));
   give_back_free_memory();
   EngineConfig config = options.engine;
   KVASIR_RETURN_IF_ERROR(size_pool(llm->model_->config(), &config));
-  KVASIR_ASSIGN_OR_RETURN(llm->engine_,
-                          Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels, *llm->pool_));
+  KVASIR_ASSIGN_OR_RETURN(llm->engine_, Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels,
+                                                      *llm->pool_, std::move(perf)));
   return llm;
 }
 
-// The tokenizer and the model; the file is closed again.
-Status Llm::load(const std::string& path, const Options& options) {
+// The tokenizer, the model and what predicts its steps; the file is closed again.
+Status Llm::load(const std::string& path, const Options& options, std::unique_ptr<PerfModel>* perf) {
   KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
   KVASIR_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::load(file.metadata()));
   KVASIR_ASSIGN_OR_RETURN(
       model_, CausalLm::load(file, *kernels_, *pool_, model_limits(options.engine), options.progress));
+  *perf = make_perf_model(file, options, model_->config(), *pool_);
   return {};
 }
 

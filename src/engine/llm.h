@@ -14,6 +14,8 @@
 #include "engine/request.h"
 #include "kernels/table.h"
 #include "models/causal_lm.h"
+#include "models/weight_sizes.h"
+#include "perf/hardware_profile.h"
 #include "tokenizer/tokenizer.h"
 
 namespace kvasir {
@@ -29,6 +31,11 @@ class Llm {
     // context, as far as that memory reaches.
     EngineConfig engine;
     CausalLm::Progress progress;
+    // Asked once, when the model is there, what the machine can do with its formats, for the engine to
+    // predict its steps from; where it is empty or fails, the engine predicts nothing.
+    std::function<Result<HardwareProfile>(ThreadPool& pool, const ModelConfig& config,
+                                          const WeightSizes& weights)>
+        machine;
   };
 
   // Errors: a file that cannot be read or run, an instruction set that is not there, too little memory.
@@ -67,7 +74,7 @@ class Llm {
 
  private:
   Llm() = default;
-  Status load(const std::string& path, const Options& options);
+  Status load(const std::string& path, const Options& options, std::unique_ptr<PerfModel>* perf);
 
   const KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;

@@ -79,6 +79,9 @@ const SchedulerOutput& Scheduler::plan() {
   rows_left_ = options_.max_num_batched_tokens;
   logit_rows_left_ = options_.max_logit_rows;
   for (Sequence* s : running_) s->scheduled = 0;
+  load_ = {};
+  prompt_rows_ = 0;
+  target_seconds_ = 0;
 
   // A prompt that is the oldest keeps one row out of the decodes' reach.
   const uint32_t kept = !running_.empty() && running_.front()->pending() > 1 ? 1 : 0;
@@ -89,12 +92,33 @@ const SchedulerOutput& Scheduler::plan() {
   }
   rows_left_ += kept;
   logit_rows_left_ += kept;
+  set_target();
   for (size_t i = 0; i < running_.size(); ++i) {
     if (running_[i]->pending() > 1) schedule(*running_[i], running_[i]->pending());
   }
   admit_waiting();
   build_output();
   return output_;
+}
+
+// After the decodes: what the step may take, if they wait for it.
+void Scheduler::set_target() {
+  if (options_.costs == nullptr || load_.rows == 0) return;
+  target_seconds_ = options_.max_gap > 0 ? options_.max_gap
+                                         : std::max(kLeastGap, kGapDecodes * options_.costs->seconds(load_));
+}
+
+// Of `rows` prompt rows after `context` tokens those that the step has time for; the first prompt gets a
+// block in any case.
+uint32_t Scheduler::rows_in_time(uint32_t context, uint32_t rows) const {
+  if (target_seconds_ == 0 || rows == 0) return rows;
+  const uint32_t fitting = options_.costs->most_rows(load_, context, rows, target_seconds_);
+  return prompt_rows_ == 0 ? std::max(fitting, std::min(rows, layout_.block_size())) : fitting;
+}
+
+void Scheduler::account(const Sequence& s) {
+  if (options_.costs != nullptr && s.scheduled > 0)
+    options_.costs->add(load_, {.rows = s.scheduled, .context = s.computed}, logit_rows_of(s, s.scheduled));
 }
 
 uint32_t Scheduler::rows_within_budget(const Sequence& s, uint32_t rows) const {
@@ -112,10 +136,11 @@ uint32_t Scheduler::rows_that_fit(const Sequence& s, uint32_t rows) const {
   return rows;
 }
 
-// Gives s up to `rows` rows, preempting younger sequences for at least one. False when s gets none, be it
-// because it was the youngest and had to go itself.
-bool Scheduler::schedule(Sequence& s, uint32_t rows) {
+// Gives s up to `rows` rows, `least` whatever the time they take, preempting younger sequences for at least
+// one. False when s gets none, be it because it was the youngest and had to go itself.
+bool Scheduler::schedule(Sequence& s, uint32_t rows, uint32_t least) {
   rows = rows_within_budget(s, rows);
+  rows = std::max(rows_in_time(s.computed, rows), std::min(rows, least));
   if (rows == 0) return false;
   uint32_t fitting = rows_that_fit(s, rows);
   while (fitting == 0) {
@@ -127,6 +152,8 @@ bool Scheduler::schedule(Sequence& s, uint32_t rows) {
   }
   CHECK(s.table.prepare(s.computed, fitting, &output_.copies));
   s.scheduled = fitting;
+  account(s);
+  if (target_seconds_ > 0) prompt_rows_ += fitting;
   rows_left_ -= fitting;
   logit_rows_left_ -= logit_rows_of(s, fitting);
   return true;
@@ -144,6 +171,8 @@ void Scheduler::preempt_youngest() {
   drop_followers(s);
   insert_by_age(waiting_, s);
   ++counters_.preemptions;
+  load_ = {};
+  for (const Sequence* left : running_) account(*left);
 }
 
 uint32_t Scheduler::slots_used() const {
@@ -167,11 +196,11 @@ void Scheduler::admit_waiting() {
       ++i;
       continue;
     }
-    if (!has_room(s, hit)) break;
+    if (!has_room(s, hit) || rows_in_time(hit.tokens, s.known() - hit.tokens) == 0) break;
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
     slots += s.slots;
     start(s, hit);
-    CHECK(schedule(s, s.pending()));
+    CHECK(schedule(s, s.pending(), 1));
   }
 }
 

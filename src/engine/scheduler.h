@@ -8,6 +8,7 @@
 #include "kvcache/block_table.h"
 #include "kvcache/kv_layout.h"
 #include "kvcache/prefix_cache.h"
+#include "perf/perf_model.h"
 
 namespace kvasir {
 
@@ -29,6 +30,10 @@ struct SchedulerOutput {
 //  - Running sequences come first. Those with one token to compute (decodes) each get their row, oldest
 //  first; prompts
 //    share what is left of the token budget, oldest first. The oldest running sequence always gets a row.
+//  - Where the time of steps can be predicted and somebody decodes, prompts get only as many rows as keep the
+//  step
+//    within max_gap, so that running answers flow; but always a block of rows, so that prompts come to an
+//    end.
 //  - Then waiting ones are admitted in order of age while there is budget, a free slot and room for all they
 //  know,
 //    beside what the running ones still need for theirs. Their longest cached prefix is not computed again;
@@ -45,7 +50,12 @@ class Scheduler {
     uint32_t max_num_batched_tokens = 256;
     uint32_t max_logit_rows = 256;
     uint32_t max_model_len = 0;
+    const StepCosts* costs =
+        nullptr;         // what steps take; outlives the scheduler. Null: only the budget counts
+    double max_gap = 0;  // seconds; 0: kLeastGap, or kGapDecodes times what the decodes alone take
   };
+  static constexpr double kLeastGap = 0.05;
+  static constexpr double kGapDecodes = 3;
   struct Counters {
     uint64_t preemptions = 0;
     uint64_t prefix_queries = 0;  // tokens of sequences admitted for the first time,
@@ -68,12 +78,17 @@ class Scheduler {
   const std::vector<Sequence*>& running() const { return running_; }
   const std::vector<Sequence*>& waiting() const { return waiting_; }
   const Counters& counters() const { return counters_; }
+  // The most seconds that the step planned last was to take; 0 where nothing limited it.
+  double target_seconds() const { return target_seconds_; }
 
   // Ages, states and reference counts agree with the lists and the pool; waiting sequences own nothing.
   Status check_integrity() const;
 
  private:
-  bool schedule(Sequence& s, uint32_t rows);
+  bool schedule(Sequence& s, uint32_t rows, uint32_t least = 0);
+  void set_target();
+  uint32_t rows_in_time(uint32_t context, uint32_t rows) const;
+  void account(const Sequence& s);
   uint32_t rows_within_budget(const Sequence& s, uint32_t rows) const;
   uint32_t rows_that_fit(const Sequence& s, uint32_t rows) const;
   void preempt_youngest();
@@ -96,6 +111,10 @@ class Scheduler {
   SchedulerOutput output_;
   uint32_t rows_left_ = 0;
   uint32_t logit_rows_left_ = 0;
+  // Of the step being planned, where there are costs.
+  StepLoad load_;
+  uint32_t prompt_rows_ = 0;
+  double target_seconds_ = 0;
   Counters counters_;
 };
 

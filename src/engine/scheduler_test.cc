@@ -209,5 +209,80 @@ TEST_F(SchedulerTest, SaltsKeepEqualPromptsApart) {
   EXPECT_EQ(step(), (Rows{1, 1, 10}));
 }
 
+// Steps that take 1 ms, 1 ms per row and 1 us per row and token before it.
+class ScriptedCosts final : public StepCosts {
+ public:
+  void add(StepLoad& load, const StepRows& s, uint32_t logit_rows) const override {
+    load.rows += s.rows;
+    load.logit_rows += logit_rows;
+    load.attention += 1e-6 * s.rows * s.context;
+  }
+  double seconds(const StepLoad& load) const override { return 1e-3 * (1 + load.rows) + load.attention; }
+};
+
+class PacedScheduler : public SchedulerTest {
+ protected:
+  // Starts with so many sequences that decode, of one block each.
+  void decode(uint32_t sequences, double max_gap, bool caching = false) {
+    start(200, {16, 256, 64, 2000, &costs_, max_gap}, {0}, caching);
+    for (uint32_t i = 0; i < sequences; ++i) add(4, static_cast<TokenId>(1000 * (i + 1)));
+    step();
+  }
+  ScriptedCosts costs_;
+};
+
+TEST_F(PacedScheduler, NobodyDecodesSoTheWholeBudgetIsUsed) {
+  decode(0, 0.02);
+  add(1000);
+  EXPECT_EQ(step(), (Rows{256}));
+  EXPECT_EQ(scheduler_->target_seconds(), 0);
+}
+
+// Two decodes at position 4: 3.008 ms. 40 ms leave room for 36 rows of a new prompt; later rows cost more.
+TEST_F(PacedScheduler, PromptRowsKeepTheStepWithinTheGap) {
+  decode(2, 0.040);
+  add(1000);
+  EXPECT_EQ(step(), (Rows{1, 1, 36}));
+  EXPECT_EQ(scheduler_->target_seconds(), 0.040);
+  EXPECT_EQ(step(), (Rows{1, 1, 35}));  // (1 + 0.036) ms each
+  scheduler_->remove(sequences_[2]);
+  EXPECT_EQ(step(), (Rows{1, 1, 0}));
+}
+
+TEST_F(PacedScheduler, WhatTheFirstPromptLeavesGoesToTheNext) {
+  decode(1, 0.060);
+  add(30);
+  add(1000);
+  EXPECT_EQ(step(), (Rows{1, 30, 27}));  // 1 + 1 + 30 + 27 ms and a little
+  EXPECT_EQ(step(), (Rows{1, 1, 55}));   // the first now decodes; 55 rows after 27 tokens take 56.5 ms
+}
+
+TEST_F(PacedScheduler, APromptGetsABlockHoweverShortTheGap) {
+  decode(3, 0.001);
+  add(100);
+  add(100, 5000);
+  EXPECT_EQ(step(), (Rows{1, 1, 1, 16, 0}));
+  EXPECT_EQ(step(), (Rows{1, 1, 1, 16, 0}));
+  for (int i = 0; i < 20; ++i) step();
+  EXPECT_EQ(sequences_[3].pending(), 1u);  // both came to an end
+  EXPECT_EQ(sequences_[4].pending(), 1u);
+}
+
+TEST_F(PacedScheduler, WithoutAGapItIsChosenFromTheDecodes) {
+  decode(2, 0);
+  add(1000);
+  EXPECT_EQ(step(), (Rows{1, 1, 46}));  // 50 ms, for three times 3 ms are less
+  EXPECT_EQ(scheduler_->target_seconds(), Scheduler::kLeastGap);
+}
+
+TEST_F(PacedScheduler, ManyDecodesStretchTheChosenGap) {
+  start(200, {100, 256, 256, 2000, &costs_, 0});
+  for (uint32_t i = 0; i < 30; ++i) add(4, static_cast<TokenId>(1000 * (i + 1)));
+  step();
+  add(1000);
+  EXPECT_EQ(step()[30], 62u);  // three times 31.12 ms are 93.36, and each row takes 1
+  EXPECT_NEAR(scheduler_->target_seconds(), 0.09336, 1e-9);
+}
+
 }  // namespace
 }  // namespace kvasir

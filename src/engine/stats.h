@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "perf/drift.h"
+
 namespace kvasir {
 
 // A histogram with fixed upper bounds (seconds or tokens); counts has one more cell than bounds, the last for
@@ -28,6 +30,15 @@ struct EngineStats {
   uint64_t preemptions = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
   double step_seconds = 0;  // time inside steps
+  // How steps were predicted (engine/step_forecast.h).
+  struct Forecast {
+    uint64_t steps = 0;
+    double predicted_seconds = 0, measured_seconds = 0;  // of those steps
+    HistogramSnapshot error;                             // |predicted - measured| / measured
+    ErrorWindow::Summary recent;                         // of the last steps
+    StepSeconds factors{};  // by StepPart: seconds now over what was measured of the machine
+  };
+  Forecast forecast;
   // Latencies, in seconds, by vLLM's definitions.
   HistogramSnapshot time_to_first_token, inter_token, end_to_end, queue_time, prefill_time, decode_time;
   HistogramSnapshot request_prompt_tokens, request_generation_tokens, iteration_tokens;

@@ -1,6 +1,7 @@
 #include "engine/stats_recorder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 
 namespace kvasir {
@@ -46,6 +47,8 @@ StatsRecorder::StatsRecorder(uint32_t max_model_len) {
   stats_.decode_time = histogram(request);
   stats_.request_prompt_tokens = histogram(one_two_five(max_model_len));
   stats_.request_generation_tokens = histogram(one_two_five(max_model_len));
+  stats_.forecast.error = histogram({0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5});
+  stats_.forecast.factors.fill(1);
   stats_.iteration_tokens = histogram({1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384});
 }
 
@@ -54,6 +57,16 @@ void StatsRecorder::on_step(uint32_t rows, double seconds) {
   stats_.computed_tokens += rows;
   stats_.step_seconds += seconds;
   observe(stats_.iteration_tokens, rows);
+}
+
+void StatsRecorder::on_forecast(const StepForecast& forecast, double seconds) {
+  constexpr uint64_t kSummaryEvery = 16;  // steps: sorting the window is not for each
+  EngineStats::Forecast& f = stats_.forecast;
+  f.predicted_seconds += forecast.predicted();
+  f.measured_seconds += seconds;
+  observe(f.error, std::abs(forecast.predicted() - seconds) / std::max(seconds, 1e-9));
+  for (uint32_t i = 0; i < kStepParts; ++i) f.factors[i] = forecast.model().factor(static_cast<StepPart>(i));
+  if (f.steps++ % kSummaryEvery == 0) f.recent = forecast.accuracy();
 }
 
 void StatsRecorder::on_scheduled(const RequestTimes& times) {

@@ -4,6 +4,7 @@
 
 #include "engine/request.h"
 #include "engine/stats.h"
+#include "engine/step_forecast.h"
 
 namespace kvasir {
 
@@ -18,6 +19,8 @@ class StatsRecorder {
   const EngineStats& stats() const { return stats_; }
 
   void on_step(uint32_t rows, double seconds);
+  // After a forecast step's observation.
+  void on_forecast(const StepForecast& forecast, double seconds);
   void on_scheduled(const RequestTimes& times);
   void on_first_token(const RequestTimes& times, uint32_t prompt_tokens);
   void on_token(double gap_seconds);  // a token after a choice's first

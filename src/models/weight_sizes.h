@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "base/dtype.h"
 #include "base/result.h"
 #include "gguf/gguf_file.h"
 #include "models/model_config.h"
@@ -13,11 +15,31 @@ namespace kvasir {
 // are those of the packed matrices in memory, padding included; the f32 vectors (norms, biases) are left out,
 // less than a thousandth of it.
 struct WeightSizes {
-  uint64_t layer_bytes = 0;          // all matrices of all layers: read once per step
-  uint64_t head_bytes = 0;           // the output head: read once per step that wants logits
-  uint64_t embedding_row_bytes = 0;  // of one token's row: read once per row
-  uint64_t layer_macs = 0;           // multiply-adds of one row through all layers' matrices: sum of n * k
-  uint64_t head_macs = 0;            // of one row of logits
+  // A shape of matrix and how many of it the layers have. Those of a phase run without a barrier in between.
+  enum class Phase : uint8_t { kQkv, kAttnOut, kGateUp, kDown };
+  struct Matrices {
+    Phase phase;
+    DType type;
+    uint32_t n = 0, k = 0;  // outputs, inputs
+    uint32_t count = 0;
+    uint64_t bytes = 0;  // of one
+  };
+
+  uint64_t layer_bytes = 0;             // all matrices of all layers: read once per step
+  uint64_t head_bytes = 0;              // the output head: read once per step that wants logits
+  uint64_t embedding_row_bytes = 0;     // of one token's row: read once per row
+  uint64_t layer_macs = 0;              // multiply-adds of one row through all layers' matrices: sum of n * k
+  uint64_t head_macs = 0;               // of one row of logits
+  std::vector<Matrices> matrices = {};  // of the layers; bytes and n * k add up to the sums above
+  DType head_type = DType::kF32;
+  uint32_t head_n = 0, head_k = 0;
+  DType embedding_type = DType::kF32;
+  bool embedding_packed = false;  // tied: rows are taken out of the head's panels
+  uint32_t head_norms = 0;        // layers that norm each head's q and k,
+  uint32_t branch_norms = 0;      // and norms of a branch before it is added
+
+  // Formats of the matrices, the head's included, each once.
+  std::vector<DType> formats() const;
 };
 
 WeightSizes weight_sizes(const ModelWeights& weights);

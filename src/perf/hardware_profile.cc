@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "base/text_file.h"
+#include "perf/kernel_rates_json.h"
+#include "perf/profile_reader.h"
 
 namespace kvasir {
 namespace {
@@ -22,70 +24,21 @@ double rate_of(const HardwareProfile::Rate& rate, uint32_t used, uint32_t all) {
   return rate.one_thread + part * (rate.all_threads - rate.one_thread);
 }
 
+constexpr size_t kMaxReads = 64;
+constexpr size_t kMostFileBytes = size_t{1} << 20;
+
 Status wrong(std::string_view key, std::string_view what) {
   return invalid_argument(fmt::format("machine profile: '{}' {}", key, what));
 }
 
-// Takes checked values out of one object; the first fault stays.
-class Reader {
- public:
-  Reader(const json::object& object, std::string prefix) : object_(object), prefix_(std::move(prefix)) {}
-
-  double number(const char* key, double least, double most) {
-    const json::value* v = find(key);
-    if (v == nullptr) return 0;
-    if (!v->is_number()) return fail(key, "is not a number"), 0;
-    const double d = v->to_number<double>();
-    if (!(d >= least && d <= most))
-      return fail(key, fmt::format("is {}; it must lie in {} .. {}", d, least, most)), 0;
-    return d;
-  }
-  double rate(const char* key) { return number(key, 1, 1e18); }
-  uint64_t count(const char* key, uint64_t least, uint64_t most) {
-    const double d = number(key, static_cast<double>(least), static_cast<double>(most));
-    if (d != std::floor(d)) fail(key, fmt::format("is {}; it must be a whole number", d));
-    return static_cast<uint64_t>(d);
-  }
-  std::string text(const char* key) {
-    const json::value* v = find(key);
-    if (v == nullptr) return "";
-    if (!v->is_string()) return fail(key, "is not a string"), "";
-    return std::string(v->get_string());
-  }
-  HardwareProfile::Rate rates(const char* key) {
-    const json::value* v = find(key);
-    if (v == nullptr) return {};
-    if (!v->is_object()) return fail(key, "is not an object"), HardwareProfile::Rate{};
-    Reader inner(v->get_object(), prefix_ + key + ".");
-    const HardwareProfile::Rate r{inner.rate("one_thread"), inner.rate("all_threads")};
-    if (status_.ok()) status_ = inner.status();
-    return r;
-  }
-  const json::array* array(const char* key) {
-    const json::value* v = find(key);
-    if (v == nullptr) return nullptr;
-    if (!v->is_array()) return fail(key, "is not an array"), nullptr;
-    return &v->get_array();
-  }
-  void fail(std::string_view key, std::string_view what) {
-    if (status_.ok()) status_ = wrong(prefix_ + std::string(key), what);
-  }
-  const Status& status() const { return status_; }
-
- private:
-  const json::value* find(const char* key) {
-    const json::value* v = object_.if_contains(key);
-    if (v == nullptr) fail(key, "is missing");
-    return v;
-  }
-
-  const json::object& object_;
-  std::string prefix_;
-  Status status_;
-};
-
-constexpr size_t kMaxReads = 64;
-constexpr size_t kMostFileBytes = size_t{1} << 20;
+HardwareProfile::Rate both_rates(ProfileReader& in, const char* key) {
+  const json::object* object = in.object(key);
+  if (object == nullptr) return {};
+  ProfileReader inner(*object, in.prefix() + key + ".");
+  const HardwareProfile::Rate r{inner.rate("one_thread"), inner.rate("all_threads")};
+  if (!inner.status().ok()) in.fail(inner.status());
+  return r;
+}
 
 Result<std::vector<HardwareProfile::ReadRate>> read_rates(const json::array& list) {
   if (list.empty() || list.size() > kMaxReads)
@@ -95,7 +48,7 @@ Result<std::vector<HardwareProfile::ReadRate>> read_rates(const json::array& lis
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string name = fmt::format("read_bytes_per_second[{}]", i);
     if (!list[i].is_object()) return wrong(name, "is not an object");
-    Reader in(list[i].get_object(), name + ".");
+    ProfileReader in(list[i].get_object(), name + ".");
     HardwareProfile::ReadRate read;
     read.bytes = in.count("working_set", 1, uint64_t{1} << 50);
     read.rate = {in.rate("one_thread"), in.rate("all_threads")};
@@ -154,7 +107,9 @@ std::string HardwareProfile::to_json() const {
     out += fmt::format(R"({}{{"working_set": {}, "one_thread": {}, "all_threads": {}}})",
                        i == 0 ? "\n    " : ",\n    ", reads[i].bytes, reads[i].rate.one_thread,
                        reads[i].rate.all_threads);
-  return out + "\n  ]\n}\n";
+  out += "\n  ]";
+  if (kernels) out += ",\n  \"kernels\": " + kernel_rates_json(*kernels);
+  return out + "\n}\n";
 }
 
 Result<HardwareProfile> HardwareProfile::from_json(std::string_view text) {
@@ -162,11 +117,13 @@ Result<HardwareProfile> HardwareProfile::from_json(std::string_view text) {
   const json::value root = json::parse({text.data(), text.size()}, error);
   if (error) return invalid_argument(fmt::format("machine profile: not JSON: {}", error.message()));
   if (!root.is_object()) return invalid_argument("machine profile: not a JSON object");
-  Reader in(root.get_object(), "");
+  ProfileReader in(root.get_object(), "");
   const uint64_t version = in.count("version", 0, UINT32_MAX);
   KVASIR_RETURN_IF_ERROR(in.status());
   if (version != kVersion)
-    return wrong("version", fmt::format("is {}; this program reads version {}", version, kVersion));
+    return wrong("version", fmt::format("is {}; this program reads version {}: measure again with "
+                                        "`kvasir bench machine`",
+                                        version, kVersion));
   HardwareProfile p;
   p.cpu = in.text("cpu");
   const std::string isa = in.text("isa");
@@ -174,8 +131,8 @@ Result<HardwareProfile> HardwareProfile::from_json(std::string_view text) {
   p.threads = static_cast<uint32_t>(in.count("threads", 1, 65536));
   p.cores = static_cast<uint32_t>(in.count("cores", 0, 65536));
   p.clock_hz = in.number("clock_hz", 1e6, 1e12);
-  p.int8_macs = in.rates("int8_macs_per_second");
-  p.f32_macs = in.rates("f32_macs_per_second");
+  p.int8_macs = both_rates(in, "int8_macs_per_second");
+  p.f32_macs = both_rates(in, "f32_macs_per_second");
   p.barrier_seconds = in.number("barrier_seconds", 0, 10);
   p.others = in.number("others", 0, 1);
   p.steal = in.number("steal", 0, 1);
@@ -185,6 +142,10 @@ Result<HardwareProfile> HardwareProfile::from_json(std::string_view text) {
   if (!parsed.ok()) return wrong("isa", "is an " + parsed.message());
   p.isa = *parsed;
   KVASIR_ASSIGN_OR_RETURN(p.reads, read_rates(*reads));
+  if (!in.has("kernels")) return p;
+  const json::object* kernels = in.object("kernels");
+  KVASIR_RETURN_IF_ERROR(in.status());
+  KVASIR_ASSIGN_OR_RETURN(p.kernels, read_kernel_rates(*kernels, "kernels."));
   return p;
 }
 

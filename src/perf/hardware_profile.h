@@ -1,19 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "kernels/table.h"
+#include "perf/kernel_rates.h"
 
 namespace kvasir {
 
 // What a machine can do at most, as measure_machine() found it. SI units throughout: seconds, bytes, hertz,
 // and rates per second. Everything that predicts or judges a speed divides by these.
 struct HardwareProfile {
-  static constexpr uint32_t kVersion = 1;  // of the JSON; a file of another version is refused
+  static constexpr uint32_t kVersion = 2;  // of the JSON; a file of another version is refused
 
   // A rate of one thread alone, and of all threads together.
   struct Rate {
@@ -38,6 +40,8 @@ struct HardwareProfile {
   double barrier_seconds = 0;   // of all threads meeting once
   double others = 0;            // part of the CPU time that other processes used meanwhile, 0..1
   double steal = 0;             // and that the hypervisor gave to other machines
+  // What the kernels reach; none of a machine of which only the peaks are known.
+  std::optional<KernelRates> kernels;
 
   // Read rate of a working set of this size by so many threads: between measured sizes linear in the
   // logarithm of the size, outside them that of the nearest.

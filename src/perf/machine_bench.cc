@@ -11,6 +11,7 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/peak.h"
+#include "perf/kernel_bench.h"
 #include "perf/machine_info.h"
 
 namespace kvasir {
@@ -20,11 +21,13 @@ constexpr uint64_t kKiB = 1024, kMiB = kKiB * 1024;
 // From the first-level cache to several times the largest last-level cache.
 constexpr uint64_t kSizes[] = {32 * kKiB, 256 * kKiB, kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, 1536 * kMiB};
 constexpr uint64_t kQuickSizes[] = {kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB};
+constexpr uint64_t kBriefSizes[] = {kMiB, 16 * kMiB, 128 * kMiB};
 // Rounds that take about a millisecond at the rates of one core: long against a look at the clock, short
 // against the time slices that others get.
 constexpr uint64_t kPeakRounds = 200'000;
 constexpr uint64_t kClockRounds = 50'000;
 constexpr uint64_t kReadBytes = 64 * kMiB;
+constexpr uint64_t kLeastForKernels = 16 * kMiB;  // less memory holds no kernel's operands
 
 // How long to try for a best: at least so often, and as much longer as the time allows.
 struct Patience {
@@ -35,6 +38,7 @@ struct Patience {
 };
 constexpr Patience kFull{8, 0.25, 1.0, 5.0};
 constexpr Patience kQuick{4, 0.05, 0.2, 1.0};
+constexpr Patience kBrief{2, 0.01, 0.05, 0.3};
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -129,7 +133,7 @@ double barrier_seconds(ThreadPool& pool, const Patience& patience) {
     });
     return elapsed / barriers;
   };
-  constexpr uint32_t kBarriers = 1000;
+  constexpr uint32_t kBarriers = 100;  // some tries fit between the time slices of others
   const double until = seconds_now() + patience.seconds;
   double best = time_of(kBarriers);
   while (seconds_now() < until) best = std::min(best, time_of(kBarriers));
@@ -152,7 +156,7 @@ Result<MachineProber::Memory> written_memory(ThreadPool& pool, uint64_t bytes, d
     const uint64_t slice = std::min(kSlice, bytes - memory.written);
     pool.run([&](Worker& worker) {
       const auto [begin, end] = worker.share(slice, kReadGrain);
-      if (begin < end) std::memset(memory.buffer.data() + memory.written + begin, 1, end - begin);
+      if (begin < end) std::memset(memory.buffer.data() + memory.written + begin, kOrdinaryByte, end - begin);
     });
     memory.written += slice;
   }
@@ -160,10 +164,11 @@ Result<MachineProber::Memory> written_memory(ThreadPool& pool, uint64_t bytes, d
 }
 
 // The sizes to read that memory has room for; one that it has not is cut to what there is.
-std::vector<uint64_t> sizes_within(uint64_t limit, bool quick) {
+std::vector<uint64_t> sizes_within(uint64_t limit, const MachineBenchOptions& options) {
   std::vector<uint64_t> sizes;
-  for (const uint64_t size :
-       quick ? std::span<const uint64_t>(kQuickSizes) : std::span<const uint64_t>(kSizes)) {
+  for (const uint64_t size : options.brief   ? std::span<const uint64_t>(kBriefSizes)
+                             : options.quick ? std::span<const uint64_t>(kQuickSizes)
+                                             : std::span<const uint64_t>(kSizes)) {
     if (size <= limit) {
       sizes.push_back(size);
       continue;
@@ -173,6 +178,25 @@ std::vector<uint64_t> sizes_within(uint64_t limit, bool quick) {
     break;
   }
   return sizes;
+}
+
+constexpr uint32_t kUsualHeads[] = {64, 128, 256};
+constexpr KvType kAllKvTypes[] = {KvType::kF16, KvType::kInt8};
+
+KernelRates kernel_rates(ThreadPool& pool, const MachineBenchOptions& options,
+                         const MachineProber::Memory& memory) {
+  std::vector<DType> formats = options.formats;
+  if (formats.empty()) {
+    for (const DTypeInfo& info : dtype_table()) formats.push_back(info.type);
+  }
+  KernelBenchOptions bench{.formats = formats,
+                           .kv_types = options.kv_types,
+                           .head_dims = options.head_dims,
+                           .passes = options.quick || options.brief ? 3u : 5u,
+                           .progress = options.progress};
+  if (options.kv_types.empty()) bench.kv_types = kAllKvTypes;
+  if (options.head_dims.empty()) bench.head_dims = kUsualHeads;
+  return measure_kernel_rates(pool, kernel_table(options.isa), {memory.buffer.data(), memory.written}, bench);
 }
 
 std::string size_name(uint64_t bytes) {
@@ -186,7 +210,7 @@ Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOpti
     if (options.progress) options.progress(what);
   };
   const PeakTable& peaks = peak_table(options.isa);
-  const Patience& patience = options.quick ? kQuick : kFull;
+  const Patience& patience = options.brief ? kBrief : options.quick ? kQuick : kFull;
   const CpuTimes before = read_cpu_times();
   HardwareProfile p;
   p.cpu = cpu_name();
@@ -205,13 +229,16 @@ Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOpti
   say("barrier");
   p.barrier_seconds = barrier_seconds(pool, patience);
   say("preparing memory");
-  const uint64_t largest = sizes_within(options.memory_limit, options.quick).back();
+  const uint64_t largest = sizes_within(options.memory_limit, options).back();
   KVASIR_ASSIGN_OR_RETURN(const MachineProber::Memory memory,
                           written_memory(pool, largest, patience.memory_seconds));
-  for (const uint64_t bytes : sizes_within(memory.written, options.quick)) {
+  for (const uint64_t bytes : sizes_within(memory.written, options)) {
     say("reading " + size_name(bytes));
     p.reads.push_back({bytes, rates(pool, patience, read_work(peaks, memory.buffer.data(), bytes))});
   }
+  if (options.kernels && memory.written >= kLeastForKernels) p.kernels = kernel_rates(pool, options, memory);
+  // Again, some seconds later: whoever kept the threads from meeting may be gone.
+  p.barrier_seconds = std::min(p.barrier_seconds, barrier_seconds(pool, patience));
   const CpuShares shares = shares_between(before, read_cpu_times());
   p.others = shares.others;
   p.steal = shares.stolen;

@@ -4,8 +4,11 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/dtype.h"
+#include "base/kv_type.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "kernels/table.h"
@@ -16,13 +19,21 @@ namespace kvasir {
 struct MachineBenchOptions {
   Isa isa = Isa::kScalar;
   uint64_t memory_limit = UINT64_MAX;  // the largest buffer is no larger; at least 32 KiB are used
-  bool quick = false;                  // fewer sizes and repetitions: 2 seconds instead of 10
+  bool quick = false;  // fewer sizes and repetitions: 8 seconds instead of 15, 2 without kernels
+  bool brief = false;  // as little as a server that starts may take: about a second
+  // Whose kernels to time: weights of these formats, and heads of these sizes over these KV caches. Empty:
+  // all formats, the usual heads and every KV type.
+  std::vector<DType> formats = {};
+  std::vector<uint32_t> head_dims = {};
+  std::vector<KvType> kv_types = {};
+  bool kernels = true;  // whether to time kernels at all
   std::function<void(const std::string& what)> progress;
 };
 
 // Measures what this machine can do at most with the pool's threads: warms up until the clock has settled,
-// then takes the best of several repetitions of everything, since other tenants can only take away. The
-// machine must be idle otherwise. kResourceExhausted: not even the smallest buffer.
+// then takes the best of several repetitions of every peak, since other tenants can only take away, and then
+// times the kernels (perf/kernel_bench.h). The machine must be idle otherwise. kResourceExhausted: not even
+// the smallest buffer.
 Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOptions& options);
 
 // What drifts, as it was at one moment.

@@ -126,6 +126,12 @@ class FakeEngine final : public Engine {
     stats.prefix_queries = 40;
     stats.prefix_hits = 10;
     stats.time_to_first_token = {{0.1, 1.0}, {3, 2, 1}, 4.5};
+    stats.forecast = {.steps = 4,
+                      .predicted_seconds = 1.5,
+                      .measured_seconds = 2,
+                      .error = {{0.1}, {3, 1}, 0.75},
+                      .recent = {.count = 4, .median = 0.0625, .p90 = 0.25, .bias = -0.125},
+                      .factors = {2, 1, 1, 0.5}};
     return stats;
   }
   const EngineConfig& config() const override { return limits; }

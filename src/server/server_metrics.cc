@@ -107,6 +107,28 @@ void add_steps(Exposition& out, const EngineStats& s) {
   out.histogram("vllm:iteration_tokens_total", "Rows per step.", s.iteration_tokens);
 }
 
+void add_forecast(Exposition& out, const EngineStats::Forecast& f) {
+  out.counter("kvasir_predicted_steps_total", "Steps whose time was predicted before.",
+              static_cast<double>(f.steps));
+  out.counter("kvasir_predicted_step_seconds_total", "What they were predicted to take.",
+              f.predicted_seconds);
+  out.counter("kvasir_predicted_step_measured_seconds_total", "What they took.", f.measured_seconds);
+  out.histogram("kvasir_step_prediction_error_ratio", "|predicted - measured| / measured, per step.",
+                f.error);
+  const auto recent = [&](const char* quantile, double error) {
+    out.gauge("kvasir_step_prediction_recent_error_ratio", "The same over the last 256 steps, by quantile.",
+              error, {{"quantile", quantile}});
+  };
+  recent("0.5", f.recent.median);
+  recent("0.9", f.recent.p90);
+  out.gauge("kvasir_step_prediction_recent_bias_ratio",
+            "Median of (predicted - measured) / measured over the last 256 steps.", f.recent.bias);
+  for (uint32_t i = 0; i < kStepParts; ++i)
+    out.gauge("kvasir_step_slowdown_ratio",
+              "Time of a part of steps now over what was measured of the machine.", f.factors[i],
+              {{"part", step_part_name(static_cast<StepPart>(i))}});
+}
+
 void add_latencies(Exposition& out, const EngineStats& s) {
   out.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.",
                 s.time_to_first_token);
@@ -128,6 +150,7 @@ std::vector<MetricFamily> engine_families(const ServedModel& model) {
   add_requests(out, stats);
   add_cache(out, stats);
   add_steps(out, stats);
+  if (stats.forecast.steps > 0) add_forecast(out, stats.forecast);
   add_latencies(out, stats);
 
   const EngineConfig& config = model.engine->config();

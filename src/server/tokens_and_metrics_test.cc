@@ -75,6 +75,14 @@ TEST_F(ApiServerTest, MetricsAreWellFormed) {
   EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_bucket" + labels + ",le=\"1\"}"), 5);
   EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_bucket" + labels + ",le=\"+Inf\"}"), 6);
   EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_count" + labels + "}"), 6);
+  EXPECT_EQ(samples.at("kvasir_predicted_steps_total" + labels + "}"), 4);
+  EXPECT_EQ(samples.at("kvasir_predicted_step_seconds_total" + labels + "}"), 1.5);
+  EXPECT_EQ(samples.at("kvasir_predicted_step_measured_seconds_total" + labels + "}"), 2);
+  EXPECT_EQ(samples.at("kvasir_step_prediction_error_ratio_bucket" + labels + ",le=\"0.1\"}"), 3);
+  EXPECT_EQ(samples.at("kvasir_step_prediction_recent_error_ratio" + labels + ",quantile=\"0.9\"}"), 0.25);
+  EXPECT_EQ(samples.at("kvasir_step_prediction_recent_bias_ratio" + labels + "}"), -0.125);
+  EXPECT_EQ(samples.at("kvasir_step_slowdown_ratio" + labels + ",part=\"stream\"}"), 2);
+  EXPECT_EQ(samples.at("kvasir_step_slowdown_ratio" + labels + ",part=\"rest\"}"), 0.5);
   EXPECT_EQ(samples.at("kvasir_unknown_request_fields_total"), 1);
   EXPECT_EQ(
       samples.at("http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"2xx\"}"), 1);

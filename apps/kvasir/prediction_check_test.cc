@@ -1,0 +1,50 @@
+#include "apps/kvasir/prediction_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace kvasir {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> names(uint32_t context) {
+  std::vector<std::string> out;
+  for (const BenchShape& shape : prediction_shapes(context)) out.push_back(shape.name());
+  return out;
+}
+
+TEST(PredictionCheck, ShapesReachFromOneDecodeToLongContexts) {
+  const auto all = names(8192);
+  for (const char* name : {"pp128", "pp2048", "tg8@d128", "tg8@b32@d128", "tg8@d4096", "pp256@d3840"})
+    EXPECT_NE(std::find(all.begin(), all.end(), name), all.end()) << name;
+}
+
+TEST(PredictionCheck, ShapesStayWithinTheContext) {
+  for (const BenchShape& s : prediction_shapes(600))
+    EXPECT_LE(s.depth + s.prompt + s.generate, 600u) << s.name();
+  EXPECT_EQ(names(600).size(), 2u + 6u);
+  EXPECT_TRUE(prediction_shapes(100).empty());
+}
+
+TEST(PredictionCheck, TableHasSignedErrors) {
+  PredictionCheck check;
+  check.rows = {{.test = "pp128",
+                 .predicted = 0.110,
+                 .unadapted = 0.050,
+                 .measured = 0.100,
+                 .bound = StepPart::kCompute}};
+  check.median_error = 0.1;
+  check.steps = {.count = 3, .median = 0.02, .p90 = 0.06, .bias = -0.01};
+  const std::string table = prediction_md(check);
+  EXPECT_THAT(table, HasSubstr("110.000 ms"));
+  EXPECT_THAT(table, HasSubstr("+10.0 %"));
+  EXPECT_THAT(table, HasSubstr("-50.0 %"));
+  EXPECT_THAT(table, HasSubstr("compute"));
+  EXPECT_THAT(table, HasSubstr("bias -1.0 %"));
+}
+
+}  // namespace
+}  // namespace kvasir

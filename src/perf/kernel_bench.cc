@@ -1,0 +1,353 @@
+#include "perf/kernel_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "base/check.h"
+#include "kvcache/kv_layout.h"
+#include "perf/bench_operands.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint32_t kInputs = kBenchInputs, kOutputs = kBenchOutputs;
+constexpr uint64_t kValues = uint64_t{kInputs} * kOutputs;
+// Bytes of weights or KV per measurement from memory: long against a barrier, short against a time slice.
+constexpr uint64_t kStreamBytes = 6 * kMiB;
+constexpr double kLongest = 0.03;  // seconds; what would take longer is extrapolated
+constexpr uint32_t kBlockSize = 32;
+constexpr uint32_t kRowsPerThread = 64, kRowLanes = 512;  // of row-wise work; lanes as the largest row count
+
+// What comes right after a product: norm, rope, add, store. The others go on with what their thread has
+// made.
+constexpr bool kForeign[] = {true, false, true, false, false, true, true, true, false, false};
+
+class KernelBench {
+ public:
+  KernelBench(ThreadPool& pool, const KernelTable& kernels, std::span<const std::byte> memory,
+              const KernelBenchOptions& options)
+      : pool_(pool),
+        kernels_(kernels),
+        memory_(memory),
+        options_(options),
+        space_(pool.size(), measured_linear_rows().back()) {
+    CHECK(memory.size() >= 4 * kValues);
+    kernels_.quantize_rows(space_.floats(), kInputs, measured_linear_rows().back(), kInputs, space_.x, 0);
+  }
+
+  KernelRates run();
+
+ private:
+  struct LinearSamples {
+    std::vector<Samples> cached, memory;
+    Samples unpack;
+  };
+  struct AttentionSamples {
+    KvType type;
+    uint32_t head_dim;
+    std::vector<Samples> short_call, cached, memory;
+  };
+  static constexpr size_t kRowKinds = 10;
+
+  void one_pass();
+  void linear_pass(DType type, LinearSamples& samples);
+  double linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving);
+  double unpack_seconds(const PackedMatrix& m);
+  void attention_pass(AttentionSamples& samples);
+  double attention_seconds(const AttentionSamples& what, uint32_t rows, uint32_t positions, uint32_t calls,
+                           bool moving);
+  void row_pass();
+  double row_seconds(const std::function<void(uint32_t thread, uint32_t row)>& fn, uint32_t values,
+                     bool foreign);
+
+  // `bytes` of the memory that were not read lately.
+  const std::byte* fresh(uint64_t bytes) {
+    if (next_ + bytes > memory_.size()) next_ = 0;
+    const std::byte* at = memory_.data() + next_;
+    next_ += (bytes + 4095) / 4096 * 4096;
+    return at;
+  }
+
+  ThreadPool& pool_;
+  const KernelTable& kernels_;
+  std::span<const std::byte> memory_;
+  const KernelBenchOptions& options_;
+  BenchOperands space_;
+  uint64_t next_ = 0;
+  std::vector<LinearSamples> linear_;
+  std::vector<AttentionSamples> attention_;
+  std::array<Samples, kRowKinds> rows_;
+};
+
+// The product of `matrices` like `first`, one after the other with a barrier after each as in a step; each
+// other than the one before if `moving`.
+double KernelBench::linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving) {
+  const uint64_t bytes = uint64_t{first.panels()} * first.panel_bytes;
+  const std::byte* base = moving ? fresh(bytes * matrices) : first.data;
+  return seconds_of(pool_, [&](Worker& worker) {
+    const auto [begin, end] = worker.share(first.panels(), 2);
+    PackedMatrix m = first;
+    for (uint32_t i = 0; i < matrices; ++i) {
+      m.data = base + (moving ? i * bytes : 0);
+      if (begin < end)
+        kernels_.linear({.w = &m,
+                         .x = &space_.x,
+                         .xf = space_.floats(),
+                         .rows = rows,
+                         .panel_begin = static_cast<uint32_t>(begin),
+                         .panel_end = static_cast<uint32_t>(end),
+                         .out = space_.out(),
+                         .ldo = kOutputs,
+                         .bias = nullptr,
+                         .mode = LinearOutput::kStore,
+                         .scratch = space_.scratch(worker.index())});
+      worker.barrier();
+    }
+  });
+}
+
+// One thread takes every sixteenth column or so out of panels, as tokens of a vocabulary lie.
+double KernelBench::unpack_seconds(const PackedMatrix& m) {
+  constexpr uint32_t kColumns = 64;
+  PackedMatrix moved = m;
+  moved.data = fresh(uint64_t{m.panels()} * m.panel_bytes);
+  const double begin = bench_seconds_now();
+  for (uint32_t i = 0; i < kColumns; ++i) unpack_column(moved, i * 397 % m.n, space_.out());
+  return (bench_seconds_now() - begin) / (kColumns * kInputs);
+}
+
+void KernelBench::linear_pass(DType type, LinearSamples& samples) {
+  PackedMatrix m{.type = type, .n = kOutputs, .k = kInputs, .panel_bytes = packed_panel_bytes(type, kInputs)};
+  const uint64_t bytes = uint64_t{m.panels()} * m.panel_bytes;
+  m.data = memory_.data();
+  const auto many =
+      static_cast<uint32_t>(std::clamp<uint64_t>(kStreamBytes / bytes, 1, memory_.size() / bytes));
+  const auto rows = measured_linear_rows();
+  samples.cached.resize(rows.size());
+  samples.memory.resize(rows.size());
+  samples.unpack.values.push_back(unpack_seconds(m));
+  double expected = 0;  // of one matrix
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i > 0) expected *= static_cast<double>(rows[i]) / rows[i - 1];
+    if (expected > kLongest) {
+      const double scale = static_cast<double>(rows[i]) / rows[i - 1];
+      samples.cached[i].values.push_back(samples.cached[i - 1].values.back() * scale);
+      samples.memory[i].values.push_back(samples.memory[i - 1].values.back() * scale);
+      continue;
+    }
+    if (i == 0) linear_seconds(m, rows[i], 1, false);  // brings it into the caches
+    const uint32_t again = expected * many > kLongest / 4 ? 1 : std::min(many, 4u);
+    linear_seconds(m, rows[i], 1, false);
+    expected = linear_seconds(m, rows[i], again, false) / again;
+    samples.cached[i].values.push_back(expected / static_cast<double>(kValues));
+    const uint32_t moving = expected * many > kLongest / 4 ? 1 : many;
+    samples.memory[i].values.push_back(linear_seconds(m, rows[i], moving, true) /
+                                       static_cast<double>(moving * kValues));
+  }
+}
+
+// Every thread makes `calls` calls over `positions` positions, with KV as a pool lays it out: the blocks of
+// four KV heads of four layers between a head's block and its next. `moving`: each over other KV.
+double KernelBench::attention_seconds(const AttentionSamples& what, uint32_t rows, uint32_t positions,
+                                      uint32_t calls, bool moving) {
+  constexpr uint32_t kLayers = 4, kHeads = 4;
+  const size_t head_bytes = size_t{kBlockSize} * what.head_dim * kv_element_bytes(what.type);
+  const size_t layer_bytes = kHeads * (2 * head_bytes + kBlockSize * kv_scale_bytes(what.type)) + 63;
+  const size_t stride = moving ? (kLayers * layer_bytes + 63) / 64 * 64 : (layer_bytes + 63) / 64 * 64;
+  const uint32_t blocks = (positions + kBlockSize - 1) / kBlockSize;
+  const uint64_t area = uint64_t{blocks} * stride;
+  const uint64_t per_thread = moving ? area * ((calls + kLayers * kHeads - 1) / (kLayers * kHeads)) : area;
+  const uint64_t all = per_thread * pool_.size();
+  if (all > memory_.size()) return -1;
+  const std::byte* base = moving ? fresh(all) : memory_.data();
+  std::vector<BlockId> table(blocks);
+  for (uint32_t b = 0; b < blocks; ++b) table[b] = BlockId{b * 7919 % blocks};
+  const double seconds = seconds_of(pool_, [&](Worker& worker) {
+    std::array<const float*, kAttnMaxRows> q;
+    std::array<float*, kAttnMaxRows> out;
+    std::array<int32_t, kAttnMaxRows> at;
+    for (uint32_t r = 0; r < rows; ++r) {
+      q[r] = space_.floats() + size_t{r} * kInputs;
+      out[r] = space_.out() + (size_t{worker.index()} * kAttnMaxRows + r) * kAttnMaxHeadDim;
+      at[r] = static_cast<int32_t>(positions) - 1;
+    }
+    const AttentionSequence sequence{table.data(), rows};
+    for (uint32_t c = 0; c < calls; ++c) {
+      const uint32_t layer = moving ? c / kHeads % kLayers : 0;
+      const std::byte* area_base =
+          base + worker.index() * per_thread + (moving ? c / (kLayers * kHeads) * area : 0);
+      kernels_.attention({.kv = {.base = const_cast<std::byte*>(area_base) + layer * (layer_bytes / 64 * 64),
+                                 .block_stride = stride,
+                                 .block_size = kBlockSize,
+                                 .kv_heads = kHeads,
+                                 .head_dim = what.head_dim,
+                                 .type = what.type,
+                                 .v_offset = kHeads * head_bytes,
+                                 .scale_offset = 2 * kHeads * head_bytes},
+                          .kv_head = moving ? c % kHeads : 0,
+                          .sequences = &sequence,
+                          .sequence_count = 1,
+                          .block_stride = 1,
+                          .shared = 0,
+                          .rows = rows,
+                          .q = q.data(),
+                          .out = out.data(),
+                          .positions = at.data(),
+                          .window = 0,
+                          .scale = 0.1f,
+                          .softcap = 0.0f,
+                          .partials = nullptr,
+                          .split_begin = 0,
+                          .split_end = UINT32_MAX,
+                          .scratch = space_.scratch(worker.index())});
+    }
+  });
+  return seconds / calls;
+}
+
+void KernelBench::attention_pass(AttentionSamples& samples) {
+  const auto rows = measured_attention_rows();
+  samples.short_call.resize(rows.size());
+  samples.cached.resize(rows.size());
+  samples.memory.resize(rows.size());
+  constexpr uint32_t kShort = 64, kLong = 512;
+  // Whatever the head, half a second-level cache of 1 MiB at most.
+  const uint32_t cached = samples.head_dim > 128 ? kLong / 2 : kLong;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    attention_seconds(samples, rows[i], cached, 1, false);
+    const uint32_t calls = rows[i] > 16 ? 2 : 8;
+    const double brief = attention_seconds(samples, rows[i], kShort, 2 * calls, false);
+    const double whole = attention_seconds(samples, rows[i], cached, calls, false);
+    const double per_position = std::max((whole - brief) / (cached - kShort), whole / cached / 4);
+    samples.cached[i].values.push_back(per_position);
+    samples.short_call[i].values.push_back(std::max(0.0, brief - kShort * per_position));
+    const double moving = attention_seconds(samples, rows[i], kLong, 16, true);
+    const double call = samples.short_call[i].values.back();
+    samples.memory[i].values.push_back(moving < 0 ? per_position
+                                                  : std::max((moving - call) / kLong, per_position));
+  }
+}
+
+// Thread-seconds per value of fn, which every thread does for rows of its own. `foreign`: their columns were
+// written by all threads just before, as those of a product are, and come from the other threads' caches.
+double KernelBench::row_seconds(const std::function<void(uint32_t thread, uint32_t row)>& fn, uint32_t values,
+                                bool foreign) {
+  const auto write_columns = [&](Worker& worker) {
+    const auto [begin, end] = worker.share(kInputs, kPanelCols);
+    for (uint32_t r = 0; foreign && r < kRowsPerThread * worker.count(); ++r) {
+      for (float* base : {space_.floats(), space_.out()}) {
+        float* row = base + size_t{r % kRowLanes} * kInputs;
+        for (uint64_t c = begin; c < end; ++c) row[c] = row[c] * 0.5f + 0.25f;
+      }
+    }
+  };
+  const auto all = [&](Worker& worker) {
+    for (uint32_t r = 0; r < kRowsPerThread; ++r) fn(worker.index(), r);
+  };
+  seconds_of(pool_, all);
+  seconds_of(pool_, write_columns);
+  return seconds_of(pool_, all) / kRowsPerThread / values;
+}
+
+void KernelBench::row_pass() {
+  constexpr uint32_t kHead = 64;
+  const auto row_of = [](uint32_t thread, uint32_t row) {
+    return (thread * kRowsPerThread + row) % kRowLanes;
+  };
+  const auto x = [&](uint32_t thread, uint32_t row) {
+    return space_.floats() + size_t{row_of(thread, row)} * kInputs;
+  };
+  const auto y = [&](uint32_t thread, uint32_t row) {
+    return space_.out() + size_t{row_of(thread, row)} * kOutputs;
+  };
+  std::vector<float> weight(kInputs, 0.5f), trig(kHead, 0.7f);
+  std::vector<double> angles(pool_.size() * 16);
+  AlignedBuffer kv(pool_.size() * 64 * kMiB / 64);
+  const auto store = [&](KvType type) {
+    return [&, type](uint32_t thread, uint32_t row) {
+      const size_t head_bytes = size_t{kBlockSize} * kHead * kv_element_bytes(type);
+      const KvPlanes planes{.base = kv.data() + thread * kMiB,
+                            .block_stride = 2 * head_bytes + 256,
+                            .block_size = kBlockSize,
+                            .kv_heads = 1,
+                            .head_dim = kHead,
+                            .type = type,
+                            .v_offset = head_bytes,
+                            .scale_offset = 2 * head_bytes};
+      for (uint32_t h = 0; h < kInputs / kHead; ++h)
+        kernels_.store_kv(planes, 0, BlockId{h}, row % kBlockSize, x(thread, row) + h * kHead,
+                          x(thread, row) + h * kHead);
+    };
+  };
+  const std::function<void(uint32_t, uint32_t)> kinds[kRowKinds] = {
+      [&](uint32_t t, uint32_t r) { kernels_.rms_norm(x(t, r), weight.data(), kInputs, 1e-5f, y(t, r)); },
+      [&](uint32_t t, uint32_t r) {
+        kernels_.quantize_rows(x(t, r), kInputs, 1, kInputs, space_.x, row_of(t, r));
+      },
+      [&](uint32_t t, uint32_t r) {
+        for (uint32_t h = 0; h < kInputs / kHead; ++h)
+          kernels_.rope(RopeKind::kNeox, y(t, r) + h * kHead, kHead, trig.data(), trig.data() + kHead / 2);
+      },
+      [&](uint32_t t, uint32_t r) {
+        kernels_.gated_act(Activation::kSilu, x(t, r), x(t, r), kInputs, y(t, r));
+      },
+      [&](uint32_t t, uint32_t r) {
+        kernels_.gated_act(Activation::kGeluTanh, x(t, r), x(t, r), kInputs, y(t, r));
+      },
+      [&](uint32_t t, uint32_t r) { kernels_.add(x(t, r), kInputs, y(t, r)); },
+      store(KvType::kF16),
+      store(KvType::kInt8),
+      [&](uint32_t t, uint32_t r) {
+        for (uint32_t i = 0; i < kInputs / 16; ++i) {
+          const double angle = (r + 1000) * 0.37 / (i + 1);
+          angles[t * 16] += std::cos(angle) + std::sin(angle);
+        }
+      },
+      [&](uint32_t t, uint32_t r) { angles[t * 16 + 1] += kernels_.argmax(x(t, r), kInputs); }};
+  for (size_t i = 0; i < kRowKinds; ++i) {
+    const uint32_t values = i == 8 ? kInputs / 16 : kInputs;
+    rows_[i].values.push_back(row_seconds(kinds[i], values, kForeign[i]));
+  }
+}
+
+void KernelBench::one_pass() {
+  for (size_t i = 0; i < options_.formats.size(); ++i) linear_pass(options_.formats[i], linear_[i]);
+  for (AttentionSamples& samples : attention_) attention_pass(samples);
+  row_pass();
+}
+
+KernelRates KernelBench::run() {
+  linear_.resize(options_.formats.size());
+  for (const KvType type : options_.kv_types) {
+    for (const uint32_t head_dim : options_.head_dims) attention_.push_back({type, head_dim, {}, {}, {}});
+  }
+  for (uint32_t pass = 0; pass < options_.passes; ++pass) {
+    if (options_.progress) options_.progress(fmt::format("kernels, {} of {}", pass + 1, options_.passes));
+    one_pass();
+  }
+  KernelRates rates;
+  rates.linear_rows.assign(measured_linear_rows().begin(), measured_linear_rows().end());
+  rates.attention_rows.assign(measured_attention_rows().begin(), measured_attention_rows().end());
+  for (size_t i = 0; i < linear_.size(); ++i)
+    rates.linear.push_back(
+        {options_.formats[i], linear_[i].unpack.value(), curve(linear_[i].cached), curve(linear_[i].memory)});
+  for (const AttentionSamples& a : attention_)
+    rates.attention.push_back({a.type, a.head_dim, curve(a.short_call), curve(a.cached), curve(a.memory)});
+  const auto row = [&](size_t i) { return rows_[i].value(); };
+  rates.rows = {row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7), row(8), row(9)};
+  return rates;
+}
+
+}  // namespace
+
+KernelRates measure_kernel_rates(ThreadPool& pool, const KernelTable& kernels,
+                                 std::span<const std::byte> memory, const KernelBenchOptions& options) {
+  return KernelBench(pool, kernels, memory, options).run();
+}
+
+}  // namespace kvasir
