@@ -9,12 +9,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "apps/kvasir/cli.h"
 #include "apps/kvasir/number_flag.h"
+#include "apps/kvasir/plan_report.h"
 #include "apps/kvasir/test_file.h"
 #include "engine/memory_plan.h"
 #include "models/tiny_model.h"
@@ -33,7 +36,7 @@ struct Outcome {
 Outcome run(std::vector<std::string> words, bool parse_only = false) {
   CLI::App root("test", "kvasir");
   const std::vector<Verb> verbs = {add_serve_verb(root), add_run_verb(root), add_inspect_verb(root),
-                                   add_bench_verb(root)};
+                                   add_bench_verb(root), add_plan_verb(root)};
   std::reverse(words.begin(), words.end());
   try {
     root.parse(std::move(words));
@@ -139,6 +142,7 @@ TEST(Verbs, AFullDeviceIsAFailure) {
   const std::vector<std::vector<std::string>> commands = {
       {"inspect", file.path()},
       {"inspect", file.path(), "--json"},
+      {"plan", file.path(), "--machine", "M1", "-c", "16"},
       {"bench", file.path(), "-t", "1", "-p", "8", "-n", "0", "-r", "1", "--no-machine"},
       {"bench", file.path(), "-t", "1", "-p", "8", "-n", "0", "-r", "1", "--no-machine", "-o", "json"}};
   for (const auto& command : commands) {
@@ -156,6 +160,60 @@ TEST(Verbs, AFullDeviceIsAFailure) {
     EXPECT_EQ(sink.code, kExitOk);
     EXPECT_EQ(sink.errors, "");
   }
+}
+
+TEST(Plan, SaysWhatIsWrongAndWhatIsNear) {
+  const Outcome none = run({"plan"});
+  EXPECT_EQ(none.code, kExitUsage);
+  EXPECT_THAT(none.errors, HasSubstr("`kvasir plan MODEL`"));
+  const Outcome model = run({"plan", "Llama 3.1 9B", "--machine", "H100"});
+  EXPECT_EQ(model.code, kExitModel);
+  EXPECT_THAT(model.errors, HasSubstr("Llama 3.1 8B"));
+  EXPECT_THAT(model.errors, HasSubstr("--list"));
+  const Outcome machine = run({"plan", "Llama 3.1 8B", "--machine", "H10"});
+  EXPECT_EQ(machine.code, kExitUsage);
+  EXPECT_THAT(machine.errors, HasSubstr("H100"));
+  const Outcome context = run({"plan", "Llama 2 7B", "--machine", "H100", "-c", "4097"});
+  EXPECT_EQ(context.code, kExitUsage);
+  EXPECT_THAT(context.errors, HasSubstr("the context is 4097 and Llama 2 7B was made for at most 4096"));
+  const Outcome id = run({"plan", "Llama 2 7B", "--machine", "H100", "--explain", "ttftt"});
+  EXPECT_EQ(id.code, kExitUsage);
+  EXPECT_THAT(id.errors, HasSubstr("did you mean ttft"));
+  const Outcome page = run({"plan", "Llama 2 7B", "--machine", "H100", "--report", "plan.pdf"});
+  EXPECT_EQ(page.code, kExitUsage);
+  EXPECT_THAT(page.errors, HasSubstr("neither in .html nor in .svg"));
+  EXPECT_THAT(refusal({"plan", "m", "-o", "csv"}), HasSubstr("csv"));
+  EXPECT_THAT(refusal({"plan", "m", "--users", "0"}), HasSubstr("--users"));
+}
+
+TEST(Plan, OffersOnlyFlagsThatServeTakes) {
+  PlanFlags flags{
+      .model = "Llama 3.1 8B", .machine = "EPYC 9654", .kv_cache_dtype = "int8", .users = 10, .tpot_ms = 100};
+  const auto report =
+      make_plan_report(*plan_request(flags, *shape_by_name(flags.model), *machine_by_name(flags.machine)));
+  ASSERT_TRUE(report.ok());
+  ASSERT_TRUE(report->serve.starts_with("kvasir "));
+  EXPECT_THAT(report->serve, HasSubstr("--kv-cache-dtype int8"));
+  std::istringstream text(report->serve.substr(7));
+  const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
+  EXPECT_EQ(refusal(words), "");
+  for (const PlanAdvice& advice : report->advice) {
+    if (!advice.how.starts_with("--") || advice.id.starts_with("machine_")) continue;
+    std::istringstream how(advice.how.substr(0, advice.how.find(',')));
+    std::vector<std::string> line = {"serve", "m.gguf"};
+    line.insert(line.end(), std::istream_iterator<std::string>(how), {});
+    EXPECT_EQ(refusal(line), "") << advice.how;
+  }
+}
+
+TEST(Plan, WorksFromAFileAndAConfig) {
+  const TestFile gguf(TinyModel{}.bytes());
+  const StdoutTo sink("/dev/null");
+  EXPECT_EQ(run({"plan", gguf.path(), "--machine", "M1", "-c", "16"}).code, kExitOk);
+  EXPECT_EQ(run({"plan", gguf.path(), "--machine", "M1", "-c", "16", "-o", "json"}).code, kExitOk);
+  EXPECT_EQ(run({"plan", gguf.path(), "--machine", "M1", "-c", "16", "--explain"}).code, kExitOk);
+  EXPECT_EQ(run({"plan", "Gemma 3 1B", "--machine", "M1", "--explain", "ttft"}).code, kExitOk);
+  EXPECT_EQ(run({"plan", "--list"}).code, kExitOk);
 }
 
 TEST(Bench, RefusesToMeasureNothing) {

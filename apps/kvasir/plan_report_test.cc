@@ -1,0 +1,179 @@
+#include "apps/kvasir/plan_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <boost/json.hpp>
+
+#include <algorithm>
+
+#include "apps/kvasir/plan_page.h"
+
+namespace kvasir {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+PlanReport report(PlanFlags flags) {
+  if (flags.model.empty()) flags.model = "Llama 3.1 8B";
+  if (flags.machine == "here") flags.machine = "EPYC 9654";
+  auto request = plan_request(flags, *resolve_shape(flags.model), *machine_by_name(flags.machine));
+  EXPECT_TRUE(request.ok()) << request.message();
+  auto made = make_plan_report(*std::move(request));
+  EXPECT_TRUE(made.ok()) << made.message();
+  return *std::move(made);
+}
+
+TEST(PlanRequest, TakesTheModelsContextUpToADefault) {
+  EXPECT_EQ(report({}).request.input.context, 4096u);
+  EXPECT_EQ(report({}).request.input.prompt, 4096u);
+  EXPECT_EQ(report({.context = 100000, .prompt = 50}).request.input.prompt, 50u);
+  const auto far = plan_request({.context = 200000}, *shape_by_name("Llama 3.1 8B"), *machine_by_name("M1"));
+  EXPECT_THAT(far.message(), HasSubstr("the context is 200000 and Llama 3.1 8B was made for at most 131072"));
+}
+
+TEST(PlanRequest, NamesTheFlagThatIsWrong) {
+  const ModelShape shape = *shape_by_name("Llama 3.1 8B");
+  const MachineSpec machine = *machine_by_name("M1");
+  EXPECT_THAT(plan_request({.weights = "Q9"}, shape, machine).message(), HasSubstr("--weights: "));
+  EXPECT_THAT(plan_request({.kv_cache_dtype = "int3"}, shape, machine).message(),
+              HasSubstr("--kv-cache-dtype: "));
+  EXPECT_THAT(plan_request({.memory = "much"}, shape, machine).message(), HasSubstr("--memory: "));
+  EXPECT_THAT(plan_request({.threads = 2}, shape, machine).message(),
+              HasSubstr("--threads needs a measured machine"));
+  const Result<MachineSpec> unknown = plan_machine({.machine = "EPYC 9655"});
+  EXPECT_THAT(unknown.message(), HasSubstr("--machine: "));
+  EXPECT_THAT(unknown.message(), HasSubstr("EPYC 965"));
+}
+
+TEST(PlanReport, EveryNumberOfATableIsAQuantity) {
+  const PlanReport r = report({.shared_prefix = 500, .users = 4, .ttft_ms = 500, .tpot_ms = 50});
+  const auto tables = plan_tables(r);
+  ASSERT_EQ(tables.size(), 5u);
+  size_t numbers = 0;
+  for (const PlanTable& table : tables) {
+    for (const auto& row : table.rows) {
+      EXPECT_EQ(row.size(), table.columns.size()) << table.title;
+      for (const PlanCell& cell : row) {
+        if (cell.quantity.empty()) continue;
+        EXPECT_NE(r.derivation.find(cell.quantity), nullptr) << cell.quantity;
+        ++numbers;
+      }
+    }
+  }
+  EXPECT_GT(numbers, 60u);
+}
+
+TEST(PlanReport, TextHasEveryPart) {
+  const std::string text = plan_text(report({.users = 4, .tpot_ms = 50}), 100, false);
+  for (const char* part : {"### What it takes", "8.03 B", "### By format", "### Speed", "#####",
+                           "### What was asked", "### What would help",
+                           "kvasir serve MODEL.gguf --max-model-len 4096 --max-num-seqs 4 "
+                           "--kv-memory 2048M"})
+    EXPECT_THAT(text, HasSubstr(part));
+  EXPECT_THAT(text, Not(HasSubstr("█")));
+  EXPECT_THAT(plan_text(report({}), 60, true), HasSubstr("█"));
+  EXPECT_THAT(plan_text(report({}), 60, true), Not(HasSubstr("What was asked")));
+}
+
+TEST(PlanReport, AnswersWhatWasAsked) {
+  const PlanReport r = report({.users = 4, .ttft_ms = 1, .tpot_ms = 1e6});
+  EXPECT_FALSE(r.outcome.ttft_met);
+  EXPECT_TRUE(r.outcome.tpot_met);
+  EXPECT_EQ(r.objective, PlanObjective::kTtft);
+  const std::string text = plan_text(r, 100, false);
+  EXPECT_THAT(text, HasSubstr("no prompt is short enough"));
+  EXPECT_THAT(text, HasSubstr("by gain in time to first token"));
+}
+
+TEST(PlanReport, ServesOnlyWhatTheEngineRuns) {
+  EXPECT_TRUE(report({}).serves);
+  EXPECT_TRUE(report({.model = "Mistral 7B"}).serves);
+  EXPECT_TRUE(report({.model = "Gemma 3 1B"}).serves);
+  const PlanReport mla = report({.model = "DeepSeek-V2-Lite"});
+  EXPECT_FALSE(mla.serves);
+  EXPECT_THAT(mla.serve, HasSubstr("does not run the architecture deepseek_v2"));
+}
+
+TEST(PlanReport, SaysWhenNothingFits) {
+  const PlanReport r = report({.model = "Llama 3.1 70B", .machine = "RTX 4090"});
+  EXPECT_FALSE(r.serves);
+  EXPECT_THAT(r.serve, HasSubstr("weights and one conversation need 132"));
+  EXPECT_EQ(r.objective, PlanObjective::kMemory);
+  EXPECT_FALSE(r.advice.empty());
+  EXPECT_EQ(r.batches.back(), 1u);
+  EXPECT_THAT(plan_text(r, 100, false), HasSubstr("Not even one conversation fits"));
+}
+
+TEST(PlanReport, JsonHasTheSameNumbers) {
+  const PlanReport r = report({.users = 4, .tpot_ms = 50});
+  const boost::json::object json = boost::json::parse(plan_json(r)).as_object();
+  EXPECT_EQ(json.at("model"), "Llama 3.1 8B");
+  EXPECT_EQ(json.at("context"), 4096);
+  EXPECT_EQ(json.at("goals").at("users"), 4);
+  EXPECT_EQ(json.at("outcome").at("tpot_seconds").as_double(), r.outcome.tpot);
+  EXPECT_EQ(json.at("points").as_array().size(), r.batches.size());
+  EXPECT_EQ(json.at("advice").as_array().size(), r.advice.size());
+  EXPECT_EQ(json.at("quantities").as_array().size(), r.derivation.quantities().size());
+  EXPECT_EQ(json.at("quantities").at(0).at("id"), "parameters");
+  EXPECT_TRUE(json.at("serve").is_string());
+}
+
+TEST(PlanReport, ListsAndExplainsItsQuantities) {
+  const PlanReport r = report({});
+  EXPECT_THAT(plan_quantities(r), HasSubstr("ttft "));
+  const std::string text = *r.derivation.explain("ttft", true);
+  EXPECT_THAT(text, HasSubstr("time to first token = a + b + c + d"));
+  EXPECT_THAT(text, HasSubstr("weights of the output head = V * D"));
+  EXPECT_THAT(text, HasSubstr("source: "));
+}
+
+TEST(PlanReport, Durations) {
+  EXPECT_EQ(duration_text(4.2e-5), "42.0 us");
+  EXPECT_EQ(duration_text(0.0123), "12.3 ms");
+  EXPECT_EQ(duration_text(0.99999), "1.00 s");
+  EXPECT_EQ(duration_text(125), "2 min 5 s");
+  EXPECT_EQ(duration_text(7260), "2 h 1 min");
+}
+
+TEST(PlanPage, StandsAlone) {
+  const PlanReport r = report({.users = 4, .tpot_ms = 50});
+  const std::string page = plan_page(r);
+  EXPECT_THAT(page, HasSubstr("<svg"));
+  EXPECT_THAT(page, HasSubstr("attention projections, prefill"));
+  EXPECT_THAT(page, HasSubstr("feed-forward, decode of 4"));
+  EXPECT_THAT(page, HasSubstr("title=\"weights"));
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, Not(HasSubstr("src=")));
+  EXPECT_THAT(page, Not(HasSubstr("<link")));
+}
+
+TEST(PlanCharts, ShowEveryKindOnceAndBelowItsRoof) {
+  const PlanReport r = report({.users = 4});
+  const Chart chart = roofline_chart(r);
+  size_t marks = 0;
+  for (const ChartSeries& series : chart.series) {
+    if (series.line) continue;
+    ASSERT_EQ(series.points.size(), 1u);
+    EXPECT_LE(series.points[0].second, chart.series[0].points.back().second * 1.0001);
+    ++marks;
+  }
+  EXPECT_EQ(marks, 8u);  // four kinds, prefill and decode
+  EXPECT_EQ(throughput_chart(r).series[0].points.size(), r.batches.size());
+  EXPECT_EQ(memory_chart(r).series.size(), 3u);  // 1, 4 and what there is
+}
+
+TEST(SvgChart, TicksAreRound) {
+  EXPECT_THAT(axis_ticks(0, 10, false), ElementsAre(0, 2, 4, 6, 8, 10));
+  EXPECT_THAT(axis_ticks(1, 64, true), ElementsAre(1, 2, 5, 10, 20, 50));
+  EXPECT_THAT(axis_ticks(1, 1e4, true), ElementsAre(1, 10, 100, 1000, 1e4));
+  EXPECT_EQ(tick_text(0), "0");
+  EXPECT_EQ(tick_text(1500), "1.5k");
+  EXPECT_EQ(tick_text(2e6), "2M");
+  EXPECT_EQ(xml_text("a<b & \"c\""), "a&lt;b &amp; &quot;c&quot;");
+  EXPECT_THAT(svg_chart({.title = "none"}, {}), HasSubstr("nothing to show"));
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,253 @@
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/kvasir/human_size.h"
+#include "apps/kvasir/plan_report.h"
+#include "perf/parameter_formulas.h"
+#include "perf/plan_derivation.h"
+
+namespace kvasir {
+namespace {
+
+using Row = std::vector<PlanCell>;
+
+// Cells that print quantities of a report.
+struct Printer {
+  const Derivation& d;
+
+  PlanCell size(const std::string& id) const { return {size_text(static_cast<uint64_t>(d.value(id))), id}; }
+  PlanCell count(const std::string& id) const { return {count_text(static_cast<uint64_t>(d.value(id))), id}; }
+  PlanCell whole(const std::string& id) const { return {number_text(d.value(id)), id}; }
+  PlanCell duration(const std::string& id) const { return {duration_text(d.value(id)), id}; }
+  PlanCell rate(const std::string& id) const {
+    return {fmt::format("{:.{}f}", d.value(id), digits(d.value(id))), id};
+  }
+  static int digits(double value) { return value < 10 ? 2 : value < 100 ? 1 : 0; }
+};
+
+PlanTable model_table(const PlanReport& report) {
+  const Printer p{report.derivation};
+  const PlanInput& in = report.request.input;
+  PlanTable t{.title = "What it takes",
+              .columns = {{"", false}, {"", true}, {"exactly", true}, {"id", false}}};
+  const auto add = [&](std::string what, PlanCell cell) {
+    const std::string id = cell.quantity;
+    t.rows.push_back({{std::move(what)}, std::move(cell), p.whole(id), {id}});
+  };
+  add("parameters", p.count("exact_parameters"));
+  add("parameters by the formula", p.count("parameters"));
+  add(fmt::format("weights as {}", in.weight_format().name), p.size("parameter_bytes"));
+  add(fmt::format("KV cache per token as {}", in.kv.name), p.size("kv_bytes_per_token"));
+  add(fmt::format("KV cache of a conversation of {}", in.context), p.size("kv_bytes_per_sequence"));
+  if (in.shared_prefix > 0) add("the shared prefix, kept once", p.size("shared_prefix_bytes"));
+  if (in.machine.memory_bytes > 0) {
+    add("memory", p.size("memory_available"));
+    add("conversations that fit", p.whole("conversations"));
+  }
+  add("at once, before matrices compute longer than they read",
+      {fmt::format("{:.1f}", p.d.value("critical_batch")), "critical_batch"});
+  return t;
+}
+
+PlanTable format_table(const PlanReport& report) {
+  const Printer p{report.derivation};
+  const PlanInput& in = report.request.input;
+  PlanTable t{.title = "By format",
+              .note = "The first of each kind is what this plan uses.",
+              .columns = {{"weights", false},
+                          {"bits", true},
+                          {"bytes", true},
+                          {"KV cache", false},
+                          {"per token", true},
+                          {"per conversation", true}}};
+  const auto weights = plan_weight_formats(in);
+  const auto caches = plan_kv_formats(in);
+  for (size_t i = 0; i < std::max(weights.size(), caches.size()); ++i) {
+    Row row(t.columns.size());
+    if (i < weights.size()) {
+      row[0] = {weights[i].name};
+      row[1] = {fmt::format("{:.3g}", weights[i].bits)};
+      row[2] = p.size(i == 0 ? "parameter_bytes" : "weights_as_" + id_part(weights[i].name));
+    }
+    if (i < caches.size()) {
+      const std::string id = "kv_as_" + id_part(caches[i].name);
+      row[3] = {caches[i].name};
+      row[4] = p.size(id + "_token");
+      row[5] = p.size(id + "_conversation");
+    }
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+std::string met_text(const PlanReport& report, const PlanPoint& point) {
+  const PlanGoals& goals = report.request.goals;
+  if (point.bound == PlanBound::kMemorySize) return "does not fit";
+  if (!goals.tpot_seconds) return "";
+  return point.seconds <= *goals.tpot_seconds ? "yes" : "no";
+}
+
+PlanTable speed_table(const PlanReport& report) {
+  const Printer p{report.derivation};
+  PlanTable t{.title = "Speed, at the limits of the machine",
+              .columns = {{"at once", true},
+                          {"per token", true},
+                          {"tokens/s", true},
+                          {"each", true},
+                          {"memory", true},
+                          {"bound by", false}}};
+  const PlanInput& in = report.request.input;
+  t.note = fmt::format(
+      "First token of a prompt of {}: {}, bound by {}. \"each\": tokens/s of one conversation.", in.prompt,
+      duration_text(p.d.value("ttft")),
+      p.d.value("prefill_read_seconds") >= p.d.value("prefill_compute_seconds") ? "memory bandwidth"
+                                                                                : "compute");
+  const bool judged = report.request.goals.tpot_seconds.has_value();
+  if (judged) t.columns.push_back({"within the goal", false});
+  for (const uint64_t batch : report.batches) {
+    const PlanPoint point = plan_point(in, batch);
+    const double each = 1 / p.d.value(batch_id(batch, "tpot"));
+    Row row = {{std::to_string(batch)},
+               p.duration(batch_id(batch, "tpot")),
+               p.rate(batch_id(batch, "throughput")),
+               {fmt::format("{:.{}f}", each, Printer::digits(each)), batch_id(batch, "tpot")},
+               p.size(batch_id(batch, "memory")),
+               {std::string(plan_bound_name(point.bound))}};
+    if (judged) row.push_back({met_text(report, point)});
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+PlanTable goal_table(const PlanReport& report) {
+  const Printer p{report.derivation};
+  const PlanGoals& goals = report.request.goals;
+  const PlanOutcome& o = report.outcome;
+  PlanTable t{
+      .title = "What was asked",
+      .columns = {{"goal", false}, {"asked", true}, {"predicted", true}, {"met", false}, {"limit", false}}};
+  if (goals.users) {
+    const PlanCell fits = o.conversations ? p.whole("conversations") : PlanCell{"not known"};
+    t.rows.push_back({{"conversations at once that fit"},
+                      {std::to_string(*goals.users)},
+                      fits,
+                      {o.users_met ? "yes" : "no"},
+                      {fmt::format("all prompts at once: the last first token after {}",
+                                   duration_text(p.d.value("users_ttft"))),
+                       "users_ttft"}});
+  }
+  if (goals.ttft_seconds) {
+    const auto longest = static_cast<uint64_t>(p.d.value("longest_prompt"));
+    t.rows.push_back(
+        {{"time to first token"},
+         {duration_text(*goals.ttft_seconds)},
+         p.duration("ttft"),
+         {o.ttft_met ? "yes" : "no"},
+         {longest > 0 ? fmt::format("prompts of up to {} tokens", longest) : "no prompt is short enough",
+          "longest_prompt"}});
+  }
+  if (goals.tpot_seconds) {
+    const auto most = static_cast<uint64_t>(p.d.value("batch_limit"));
+    t.rows.push_back(
+        {{fmt::format("time per output token of {}", goals.batch())},
+         {duration_text(*goals.tpot_seconds)},
+         p.duration(batch_id(goals.batch(), "tpot")),
+         {o.tpot_met ? "yes" : "no"},
+         {most > 0 ? fmt::format("up to {} at once", most) : "not even one alone", "batch_limit"}});
+  }
+  return t;
+}
+
+PlanTable advice_table(const PlanReport& report) {
+  const Printer p{report.derivation};
+  const bool judged = report.request.goals.any();
+  PlanTable t{.title = fmt::format("What would help, by gain in {}", plan_objective_name(report.objective)),
+              .columns = {{"", true},
+                          {"gain", true},
+                          {"first token", true},
+                          {"per token", true},
+                          {"fit", true},
+                          {"id", false}}};
+  if (judged) t.columns.insert(t.columns.begin() + 5, {"all met", false});
+  t.note =
+      fmt::format("Each is the whole plan run again with that one change, {} at once.", report.outcome.batch);
+  size_t rank = 0;
+  for (const PlanAdvice& a : report.advice) {
+    const std::string prefix = fmt::format("advice_{}_", a.id);
+    Row row = {{std::to_string(++rank)},
+               {fmt::format("{:.2f}x", p.d.value(prefix + "gain")), prefix + "gain"},
+               p.duration(prefix + "ttft"),
+               p.duration(prefix + "tpot"),
+               a.after.conversations ? p.whole(prefix + "conversations") : PlanCell{"?"},
+               {a.id}};
+    if (judged) row.insert(row.begin() + 5, {a.after.all_met() ? "yes" : "no"});
+    t.rows.push_back(std::move(row));
+    t.list.push_back(fmt::format("{}: {}", a.change, a.how));
+  }
+  if (t.rows.empty()) t.note = "Nothing that this plan knows of.";
+  return t;
+}
+
+}  // namespace
+
+std::vector<PlanTable> plan_tables(const PlanReport& report) {
+  std::vector<PlanTable> tables = {model_table(report), format_table(report), speed_table(report)};
+  if (report.request.goals.any()) tables.push_back(goal_table(report));
+  tables.push_back(advice_table(report));
+  return tables;
+}
+
+std::vector<std::string> plan_head(const PlanReport& report) {
+  const PlanInput& in = report.request.input;
+  const ModelShape& s = in.shape;
+  const MachineSpec& m = in.machine;
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{}: {}, {} layers of width {}, {} with {} of {} heads, weights as {}", s.name,
+                              s.architecture, s.layers, s.hidden, attention_kind_name(s.attention()),
+                              s.kv_heads, s.heads, in.weight_format().name));
+  lines.push_back(fmt::format(
+      "on {}: {} to read, {:.3g} TFLOP/s for the matrices ({} bits), {:.3g} for attention ({} bits){}",
+      m.name, fmt::format("{:.4g} GB/s", m.bandwidth * m.reachable_bandwidth / 1e9),
+      reachable_flops(m, matrix_bits(in)) / 1e12, matrix_bits(in),
+      reachable_flops(m, attention_bits(in)) / 1e12, attention_bits(in),
+      m.memory_bytes > 0 ? fmt::format(", {} of memory", size_text(m.memory_bytes)) : ""));
+  lines.push_back(fmt::format("  {} ({})", m.note, m.source));
+  lines.push_back(
+      fmt::format("context {} of {}, prompt {}{}", in.context,
+                  s.max_context > 0 ? std::to_string(s.max_context) : "an unknown most", in.prompt,
+                  in.shared_prefix > 0 ? fmt::format(", its first {} shared", in.shared_prefix) : ""));
+  return lines;
+}
+
+std::vector<std::string> plan_notes(const PlanReport& report) {
+  std::vector<std::string> notes = {
+      "Times are the least that the machine's rates allow; kernels reach a part of them, which `kvasir bench "
+      "MODEL` measures."};
+  if (report.request.input.machine.profile)
+    notes.push_back(
+        "This machine's rates were measured, those of others are their data sheets', which are higher.");
+  const PlanSpeculation& s = report.speculation;
+  const double acceptance = report.request.advice.acceptance;
+  if (s.drafts > 0)
+    notes.push_back(
+        fmt::format("Speculation at {} at once, if a copied token is right with a chance of {:.3g}: {} "
+                    "draft{} a step give{} {:.2f} tokens "
+                    "for {:.2f} steps' time, {:.2f}x.",
+                    report.outcome.batch, acceptance, s.drafts, s.drafts == 1 ? "" : "s",
+                    s.drafts == 1 ? "s" : "", s.tokens, s.verify, s.speedup));
+  else
+    notes.push_back(fmt::format(
+        "Speculation at {} at once would not pay: one draft makes a step {:.2f} times as long, and {}.",
+        report.outcome.batch, 1 + s.break_even,
+        s.break_even < 1 ? fmt::format("would have to be right more often than {:.2f}", s.break_even)
+                         : "even one that is always right only makes up for that"));
+  if (report.outcome.conversations && *report.outcome.conversations == 0)
+    notes.push_back("Not even one conversation fits beside the weights: times are as if it did.");
+  notes.push_back("`--explain` lists every number's id, `--explain ID` says how it came about.");
+  return notes;
+}
+
+}  // namespace kvasir
