@@ -53,6 +53,9 @@ const std::vector<Case>& cases() {
   static const Kernel argmax = [](const KernelTable& t, const Rows& r, uint32_t n) {
     benchmark::DoNotOptimize(t.argmax(r.row(0), n));
   };
+  static const Kernel scan = [](const KernelTable& t, const Rows& r, uint32_t n) {
+    benchmark::DoNotOptimize(t.scan_logits(r.row(0), n));
+  };
   static const Kernel sum = [](const KernelTable& t, const Rows& r, uint32_t n) {
     benchmark::DoNotOptimize(t.log_sum_exp(r.row(0), n));
   };
@@ -78,6 +81,7 @@ const std::vector<Case>& cases() {
       {"scale", 640, 1, [](const KernelTable& t, const Rows& r, uint32_t n) { t.scale(1.0f, n, r.row(0)); }},
       {"softcap", 262144, 1,
        [](const KernelTable& t, const Rows& r, uint32_t n) { t.softcap(30.0f, n, r.row(0)); }},
+      {"scan_logits", 1024, 1, scan},
       {"argmax", 49152, 1, argmax},
       {"argmax", 151936, 1, argmax},
       {"argmax", 262144, 1, argmax},
