@@ -70,52 +70,71 @@ PerfModel::PerfModel(const ModelConfig& config, const WeightSizes& weights, cons
                      const Options& options)
     : config_(config), options_(options) {
   CHECK(options.threads >= 1 && options.max_rows >= 1);
-  const KernelRates rates = machine.kernels ? *machine.kernels : derived_rates(machine, weights.formats());
+  rates_ = machine.kernels ? *machine.kernels : derived_rates(machine, weights.formats());
   away_ = part_from_memory(machine, weights.layer_bytes + weights.head_bytes, options.threads);
   speed_ = machine.int8_rate(machine.threads) / machine.int8_rate(options.threads);
+  read_ = machine.read_rate(weights.layer_bytes + weights.head_bytes, options.threads);
+  read_scale_ = std::max(1.0, machine.read_rate(machine.reads.back().bytes, machine.threads) /
+                                  machine.read_rate(machine.reads.back().bytes, options.threads));
   std::map<uint32_t, uint32_t> windows;
   for (const uint32_t window : config.windows) ++windows[window];
   for (const auto& [window, layers] : windows) groups_.push_back({window, layers});
   by_rows_.assign(size_t{options.max_rows} + 1, {});
   by_logit_rows_.assign(size_t{options.max_logit_rows} + 1, {});
-  tabulate_linear(weights, machine, rates);
-  tabulate_rest(weights, machine, rates);
-  tabulate_attention(machine, rates);
+  tabulate_linear(weights, machine);
+  tabulate_rest(weights, machine);
+  tabulate_attention(machine);
 }
 
-void PerfModel::tabulate_linear(const WeightSizes& weights, const HardwareProfile& machine,
-                                const KernelRates& rates) {
-  const double read = machine.read_rate(weights.layer_bytes + weights.head_bytes, options_.threads);
-  const double read_scale = machine.read_rate(machine.reads.back().bytes, machine.threads) /
-                            machine.read_rate(machine.reads.back().bytes, options_.threads);
-  const auto add = [&](DType type, uint32_t n, uint32_t k, uint32_t count, double bytes,
-                       std::vector<StepSeconds>& table) {
-    const LinearRates& r = rates.of(type);
+PerfModel::Rates PerfModel::rates_at(DType type, double rows) const {
+  const LinearRates& r = rates_.of(type);
+  const double cached = interpolate(rates_.linear_rows, r.cached, rows) * speed_;
+  return {cached, std::max(cached, interpolate(rates_.linear_rows, r.memory, rows) * read_scale_)};
+}
+
+double PerfModel::logits_bytes(uint32_t logit_rows) const {
+  return logits_bytes_[std::min<size_t>(logit_rows, logits_bytes_.size() - 1)];
+}
+
+PerfModel::Calls& PerfModel::Calls::operator+=(const Calls& other) {
+  all += other.all;
+  longest += other.longest;
+  count += other.count;
+  positions += other.positions;
+  fixed += other.fixed;
+  return *this;
+}
+
+void PerfModel::tabulate_linear(const WeightSizes& weights, const HardwareProfile& machine) {
+  const auto add = [&](DType type, uint32_t n, uint32_t k, uint32_t count, double bytes, bool head) {
     const double values = double{divide_up(n, kPanelCols) * kPanelCols} * k;
     const double scale = count * unevenness(n, options_.threads);
+    auto same = std::find_if(linear_.begin(), linear_.end(),
+                             [&](const Linear& l) { return l.type == type && l.head == head; });
+    if (same == linear_.end()) same = linear_.insert(same, {.type = type, .head = head});
+    same->values += count * values;
+    same->weighed += scale * values;
+    std::vector<StepSeconds>& table = head ? by_logit_rows_ : by_rows_;
     for (size_t rows = 1; rows < table.size(); ++rows) {
-      const auto x = static_cast<double>(rows);
-      const double cached = values * interpolate(rates.linear_rows, r.cached, x) * speed_;
-      const double memory =
-          std::max(cached, values * interpolate(rates.linear_rows, r.memory, x) * std::max(1.0, read_scale));
-      split(cached, cached + away_ * (memory - cached), bytes / read, scale, table[rows]);
+      const Rates rates = rates_at(type, static_cast<double>(rows));
+      const double cached = values * rates.cached, memory = values * rates.memory;
+      split(cached, cached + away_ * (memory - cached), bytes / read_, scale, table[rows]);
     }
   };
   for (const WeightSizes::Matrices& m : weights.matrices)
-    add(m.type, m.n, m.k, m.count, static_cast<double>(m.bytes), by_rows_);
-  add(weights.head_type, weights.head_n, weights.head_k, 1, static_cast<double>(weights.head_bytes),
-      by_logit_rows_);
+    add(m.type, m.n, m.k, m.count, static_cast<double>(m.bytes), false);
+  add(weights.head_type, weights.head_n, weights.head_k, 1, static_cast<double>(weights.head_bytes), true);
   // Logits: each line is fetched before it is written, and written back.
+  logits_bytes_.assign(by_logit_rows_.size(), 0);
   for (size_t rows = 1; rows < by_logit_rows_.size(); ++rows) {
     const double bytes = 2.0 * sizeof(float) * weights.head_n * static_cast<double>(rows);
-    by_logit_rows_[rows][static_cast<size_t>(StepPart::kStream)] +=
-        bytes * part_from_memory(machine, static_cast<uint64_t>(bytes), options_.threads) / read;
+    logits_bytes_[rows] = bytes * part_from_memory(machine, static_cast<uint64_t>(bytes), options_.threads);
+    by_logit_rows_[rows][static_cast<size_t>(StepPart::kStream)] += logits_bytes_[rows] / read_;
   }
 }
 
-void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile& machine,
-                              const KernelRates& rates) {
-  const RowRates& r = rates.rows;
+void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile& machine) {
+  const RowRates& r = rates_.rows;
   const ModelConfig& c = config_;
   const double threads = options_.threads;
   const double norm_quantised = c.hidden_dim * (r.norm + r.quantize);
@@ -126,31 +145,36 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
   const double alone = c.layers * (2 * norm_quantised + heads * c.rope_dim * r.rope + c.kv_dim() * store) +
                        weights.head_norms * heads * c.head_dim * r.norm +
                        weights.branch_norms * c.hidden_dim * (r.norm + r.add) +
-                       c.hidden_dim * rates.of(weights.embedding_type).unpack +
+                       c.hidden_dim * rates_.of(weights.embedding_type).unpack +
                        (c.local_rope ? 2 : 1) * c.rope_dim / 2.0 * r.trig;
   // Columns and heads of rows, which go evenly into the threads.
   const double shared = c.layers * (c.q_dim() * r.quantize + c.ffn_dim * (act + r.quantize));
-  const double barriers = options_.threads > 1 ? c.layers * kBarriersPerLayer * machine.barrier_seconds : 0;
+  rest_ = {.alone = alone * speed_,
+           .shared = shared * speed_,
+           .head = norm_quantised * speed_,
+           .barriers = options_.threads > 1 ? c.layers * double{kBarriersPerLayer} : 0,
+           .barrier_seconds = machine.barrier_seconds};
   const auto rest = static_cast<size_t>(StepPart::kRest);
   for (size_t rows = 1; rows < by_rows_.size(); ++rows) {
     const auto x = static_cast<double>(rows);
-    by_rows_[rows][rest] += (divide_up(x, threads) * alone + x / threads * shared) * speed_ + barriers;
+    by_rows_[rows][rest] += divide_up(x, threads) * rest_.alone + x / threads * rest_.shared +
+                            rest_.barriers * rest_.barrier_seconds;
   }
   for (size_t rows = 1; rows < by_logit_rows_.size(); ++rows)
-    by_logit_rows_[rows][rest] += divide_up(static_cast<double>(rows), threads) * norm_quantised * speed_;
+    by_logit_rows_[rows][rest] += divide_up(static_cast<double>(rows), threads) * rest_.head;
 }
 
-void PerfModel::tabulate_attention(const HardwareProfile& machine, const KernelRates& rates) {
+void PerfModel::tabulate_attention(const HardwareProfile& machine) {
   const uint32_t group = config_.heads / std::max(1u, config_.kv_heads);
   call_tokens_ = std::max(1u, kAttnMaxRows / std::max(1u, group));
-  const AttentionRates r = rates.of(options_.kv_type, config_.head_dim);
+  const AttentionRates r = rates_.of(options_.kv_type, config_.head_dim);
   // A thread of fewer is no slower alone than among all.
   const double scale = speed_ * options_.threads / machine.threads;
   for (uint32_t tokens = 0; tokens <= call_tokens_; ++tokens) {
     const double rows = tokens * group;
-    const double cached = interpolate(rates.attention_rows, r.cached, rows);
-    const double memory = std::max(cached, interpolate(rates.attention_rows, r.memory, rows));
-    call_.push_back(tokens == 0 ? 0 : scale * interpolate(rates.attention_rows, r.call, rows));
+    const double cached = interpolate(rates_.attention_rows, r.cached, rows);
+    const double memory = std::max(cached, interpolate(rates_.attention_rows, r.memory, rows));
+    call_.push_back(tokens == 0 ? 0 : scale * interpolate(rates_.attention_rows, r.call, rows));
     position_.push_back(scale * cached);
     from_memory_.push_back(scale * away_ * (memory - cached));
   }
@@ -167,10 +191,14 @@ PerfModel::Calls PerfModel::calls_of(const StepRows& s, const Group& group) cons
     const uint32_t positions = first + tokens - first_visible(group.window, first);
     const double position = position_[tokens] + (done == 0 ? from_memory_[tokens] : 0);
     calls.all += call_[tokens] + positions * position;
+    calls.fixed += call_[tokens];
+    ++calls.count;
+    calls.positions += positions;
     calls.longest = std::max(calls.longest, call_[tokens] + std::min(positions, uncut) * position);
     done += tokens;
   }
-  calls.all *= group.layers * config_.kv_heads;
+  for (double* sum : {&calls.all, &calls.fixed, &calls.count, &calls.positions})
+    *sum *= group.layers * config_.kv_heads;
   calls.longest *= group.layers;
   return calls;
 }
@@ -188,6 +216,13 @@ void PerfModel::add(StepLoad& load, const StepRows& sequence, uint32_t logit_row
   load.longest = std::max(load.longest, longest);
 }
 
+// Threads take calls as they become free: the last of them ends up to one call after the others.
+double PerfModel::attention_seconds(const StepLoad& load) const {
+  const double threads = options_.threads;
+  const double idle = config_.kv_heads % options_.threads == 0 ? 0 : (1 - 1 / threads) / 2 * load.longest;
+  return std::max(divide_up(config_.kv_heads, threads) * load.longest, load.attention / threads + idle);
+}
+
 StepPrediction PerfModel::predict(const StepLoad& load) const {
   StepPrediction p;
   if (load.rows == 0) return p;
@@ -198,11 +233,7 @@ StepPrediction PerfModel::predict(const StepLoad& load) const {
   };
   add_row(by_rows_, load.rows);
   add_row(by_logit_rows_, load.logit_rows);
-  // Threads take calls as they become free: the last of them ends up to one call after the others.
-  const double threads = options_.threads;
-  const double idle = config_.kv_heads % options_.threads == 0 ? 0 : (1 - 1 / threads) / 2 * load.longest;
-  p.unadapted[static_cast<size_t>(StepPart::kAttention)] =
-      std::max(divide_up(config_.kv_heads, threads) * load.longest, load.attention / threads + idle);
+  p.unadapted[static_cast<size_t>(StepPart::kAttention)] = attention_seconds(load);
   for (uint32_t i = 0; i < kStepParts; ++i) {
     p.parts[i] = p.unadapted[i] * drift_.factor(static_cast<StepPart>(i));
     p.seconds += p.parts[i];

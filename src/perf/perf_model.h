@@ -10,6 +10,7 @@
 #include "perf/drift.h"
 #include "perf/hardware_profile.h"
 #include "perf/step_cost.h"
+#include "perf/step_terms.h"
 
 namespace kvasir {
 
@@ -74,6 +75,8 @@ class PerfModel final : public StepCosts {
 
   StepPrediction predict(const StepLoad& load) const;
   StepPrediction predict(std::span<const StepRows> sequences, uint32_t logit_rows) const;
+  // Adds what predict()'s `unadapted` is made of. At most max_rows and max_logit_rows.
+  void add_terms(std::span<const StepRows> sequences, uint32_t logit_rows, StepTerms& terms) const;
 
   // What the step of a prediction took. Adapts, and counts the error of both.
   void observe(const StepPrediction& prediction, double measured);
@@ -90,18 +93,45 @@ class PerfModel final : public StepCosts {
     uint32_t window = 0;
     uint32_t layers = 0;
   };
-  void tabulate_linear(const WeightSizes& weights, const HardwareProfile& machine, const KernelRates& rates);
-  void tabulate_rest(const WeightSizes& weights, const HardwareProfile& machine, const KernelRates& rates);
-  void tabulate_attention(const HardwareProfile& machine, const KernelRates& rates);
+  // The matrices of one format: weights, and the same times how unevenly their panels go into the threads.
+  struct Linear {
+    DType type = DType::kF32;
+    bool head = false;
+    double values = 0, weighed = 0;
+  };
+  // Seconds per weight value with so many rows.
+  struct Rates {
+    double cached = 0, memory = 0;
+  };
+  // Seconds of row-wise work: per row of a thread, per row that all share, per row of the head.
+  struct Rest {
+    double alone = 0, shared = 0, head = 0;
+    double barriers = 0, barrier_seconds = 0;  // of a step; of one
+  };
+  void tabulate_linear(const WeightSizes& weights, const HardwareProfile& machine);
+  void tabulate_rest(const WeightSizes& weights, const HardwareProfile& machine);
+  void tabulate_attention(const HardwareProfile& machine);
+  Rates rates_at(DType type, double rows) const;
+  double logits_bytes(uint32_t logit_rows) const;  // that memory takes
   struct Calls {
     double all = 0, longest = 0;  // thread-seconds
+    double count = 0, positions = 0;
+    double fixed = 0;  // thread-seconds of `all` that do not depend on positions
+    Calls& operator+=(const Calls& other);
   };
   Calls calls_of(const StepRows& sequence, const Group& group) const;
+  double attention_seconds(const StepLoad& load) const;
 
   ModelConfig config_;
   Options options_;
-  double away_ = 0;   // part of the weights that the last cache does not hold
-  double speed_ = 1;  // threads of the measurement over ours, in rates of arithmetic
+  double away_ = 0;        // part of the weights that the last cache does not hold
+  double speed_ = 1;       // threads of the measurement over ours, in rates of arithmetic
+  double read_ = 1;        // bytes per second of reading the weights
+  double read_scale_ = 1;  // threads of the measurement over ours, in rates of reading
+  KernelRates rates_;
+  std::vector<Linear> linear_;
+  Rest rest_;
+  std::vector<double> logits_bytes_;  // [max_logit_rows + 1]
   std::vector<Group> groups_;
   uint32_t call_tokens_ = 1;                // of one call of attention
   std::vector<StepSeconds> by_rows_;        // [max_rows + 1]

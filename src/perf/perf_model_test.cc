@@ -5,58 +5,10 @@
 #include <cmath>
 #include <random>
 
+#include "perf/perf_model_rig.h"
+
 namespace kvasir {
 namespace {
-
-constexpr double kMicro = 1e-6;
-
-// One layer of 32 values with one query head per KV head; two matrices of 64 x 32 weights, a head of 160
-// x 32.
-ModelConfig small_config() {
-  ModelConfig c;
-  c.hidden_dim = 32;
-  c.ffn_dim = 64;
-  c.layers = 1;
-  c.heads = 2;
-  c.kv_heads = 2;
-  c.head_dim = 16;
-  c.rope_dim = 16;
-  c.windows = {0};
-  return c;
-}
-
-WeightSizes small_weights() {
-  WeightSizes w;
-  w.layer_bytes = 8192;
-  w.head_bytes = 10'240;
-  w.matrices = {{WeightSizes::Phase::kGateUp, DType::kQ8_0, 64, 32, 2, 4096}};
-  w.head_type = w.embedding_type = DType::kQ8_0;
-  w.head_n = 160;
-  w.head_k = 32;
-  return w;
-}
-
-// Everything comes from cache; a weight value takes 1 ns and as much again per row, a position 1 us and a
-// tenth of it per query row, a call 10 us. Row-wise work takes nothing.
-HardwareProfile small_machine(uint32_t threads = 2) {
-  HardwareProfile m;
-  m.threads = threads;
-  m.clock_hz = 3e9;
-  m.int8_macs = {1e11, 1e11 * threads};
-  m.f32_macs = {1e10, 1e10 * threads};
-  m.reads = {{1 << 20, {1e15, 1e15}}};
-  KernelRates r;
-  r.linear_rows = {1, 2};
-  r.attention_rows = {1, 2};
-  r.linear = {{DType::kQ8_0, 0, {2e-9, 3e-9}, {2e-9, 3e-9}}};
-  r.attention = {{KvType::kF16,
-                  16,
-                  {10 * kMicro, 10 * kMicro},
-                  {1.1 * kMicro, 1.2 * kMicro},
-                  {1.1 * kMicro, 1.2 * kMicro}}};
-  m.kernels = r;
-  return m;
-}
 
 PerfModel small_model(const ModelConfig& config = small_config(), uint32_t threads = 2) {
   return PerfModel(config, small_weights(), small_machine(threads),
@@ -180,6 +132,69 @@ TEST(PerfModel, AdaptsAndCountsBothErrors) {
   EXPECT_LT(a.adapted.p90, 0.05);
   EXPECT_NEAR(a.unadapted.median, 1 / 3.0, 1e-9);
   EXPECT_NEAR(a.unadapted.bias, -1 / 3.0, 1e-9);
+}
+
+double sum(const StepSeconds& parts) {
+  double all = 0;
+  for (const double part : parts) all += part;
+  return all;
+}
+
+// One decode after 99 tokens, by hand as above.
+TEST(StepTerms, RatesTimesWorkOfOneDecode) {
+  StepTerms t;
+  small_model().add_terms(std::vector<StepRows>{{.rows = 1, .context = 99}}, 1, t);
+  ASSERT_EQ(t.linear.size(), 2u);
+  EXPECT_FALSE(t.linear[0].head);
+  EXPECT_EQ(t.linear[0].values, 4096);
+  EXPECT_EQ(t.linear[0].uneven, 1);
+  EXPECT_NEAR(t.linear[0].cached, 2e-9, 1e-18);
+  EXPECT_TRUE(t.linear[1].head);
+  EXPECT_EQ(t.linear[1].values, 5120);
+  EXPECT_DOUBLE_EQ(t.linear[1].uneven, 1.2);
+  EXPECT_EQ(t.calls.count, 2);  // one for each KV head
+  EXPECT_NEAR(t.calls.each, 10 * kMicro, 1e-15);
+  EXPECT_EQ(t.positions.count, 200);
+  EXPECT_NEAR(t.positions.each, 1.1 * kMicro, 1e-15);
+  EXPECT_NEAR(t.waiting, 0, 1e-15);
+  EXPECT_EQ(t.threads, 2);
+  EXPECT_EQ(t.barriers.count, 8);
+}
+
+// With every part at work the terms of any steps add up to their predictions.
+TEST(StepTerms, AddUpToThePredictions) {
+  ModelConfig c = small_config();
+  c.windows = {0, 700, 0};
+  c.layers = c.heads = c.kv_heads = 3;
+  HardwareProfile m = small_machine(2);
+  m.barrier_seconds = 1e-7;
+  m.reads = {{1 << 10, {1e12, 1.5e12}}, {1 << 14, {4e8, 6e8}}};
+  m.kernels->linear[0].memory = {8e-9, 9e-9};
+  m.kernels->rows = {.norm = 1e-9, .quantize = 2e-9, .rope = 3e-9, .silu = 4e-9, .store_f16 = 5e-9};
+  for (const uint32_t threads : {1u, 2u}) {
+    const PerfModel model(
+        c, small_weights(), m,
+        {.threads = threads, .kv_type = KvType::kF16, .max_rows = 64, .max_logit_rows = 16});
+    StepTerms all;
+    double predicted = 0;
+    std::mt19937 random(2);
+    for (int i = 0; i < 20; ++i) {
+      std::vector<StepRows> rows(1 + random() % 3);
+      for (StepRows& s : rows)
+        s = {.rows = 1 + static_cast<uint32_t>(random() % 20),
+             .context = static_cast<uint32_t>(random() % 3000)};
+      const auto logits = static_cast<uint32_t>(random() % 16);
+      StepTerms one;
+      model.add_terms(rows, logits, one);
+      model.add_terms(rows, logits, all);
+      const double seconds = sum(model.predict(rows, logits).unadapted);
+      EXPECT_NEAR(one.seconds(), seconds, 1e-12 * seconds) << rows.size() << " sequences, " << logits;
+      predicted += seconds;
+    }
+    EXPECT_NEAR(all.seconds(), predicted, 1e-10 * predicted);
+    EXPECT_GT(all.logits.seconds(), 0);
+    EXPECT_EQ(all.barriers.count, threads == 1 ? 0 : 20 * 3 * 8);
+  }
 }
 
 TEST(PerfModel, WithoutKernelRatesTheRooflineStandsIn) {
