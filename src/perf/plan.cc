@@ -21,7 +21,8 @@ double shared_bytes(const PlanInput& input) {
   return kv_bytes_per_sequence(input.shape, input.kv, input.shared_prefix);
 }
 
-// The largest n of 0 .. most for which `holds`, which never becomes true again once it is false.
+// The largest n of 0 .. most for which `holds`, where it never becomes true again once it is false; else one
+// for which it holds and of whose next it does not (measured rates of few more rows may be a little lower).
 template <class Holds>
 uint64_t last_that_holds(uint64_t most, const Holds& holds) {
   uint64_t yes = 0, no = most + 1;
@@ -38,6 +39,32 @@ bool fits(const PlanInput& input, uint64_t batch) {
 }
 
 }  // namespace
+
+PlanInput with_weights(const PlanInput& input, const WeightFormat& weights) {
+  PlanInput other = floor_of(input);
+  other.weights = weights;
+  return other;
+}
+
+PlanInput with_kv(const PlanInput& input, const KvFormat& kv) {
+  PlanInput other = input;
+  other.kv = kv;
+  const Result<KvType> kept = parse_kv_type(kv.name);
+  if (input.predictor) other.predictor = kept.ok() ? input.predictor->with_kv(*kept) : nullptr;
+  return other;
+}
+
+PlanInput with_machine(const PlanInput& input, const MachineSpec& machine) {
+  PlanInput other = floor_of(input);
+  other.machine = machine;
+  return other;
+}
+
+PlanInput floor_of(const PlanInput& input) {
+  PlanInput other = input;
+  other.predictor = nullptr;
+  return other;
+}
 
 uint32_t matrix_bits(const PlanInput& input) {
   constexpr double kInt8Kernels = 9;  // Q8_0 takes 8.5
@@ -100,11 +127,13 @@ StepShape prefill_step(const PlanInput& input) {
 }
 
 double time_to_first_token(const PlanInput& input) {
+  if (input.predictor) return input.predictor->predict(prefill_step(input)).seconds;
   return step_time(input, prefill_step(input)).seconds();
 }
 
-double time_per_token(const PlanInput& input, uint64_t batch) {
-  return step_time(input, decode_step(input, batch)).seconds();
+double time_per_token(const PlanInput& input, uint64_t batch, uint64_t rows) {
+  const StepShape step = decode_step(input, batch, rows);
+  return input.predictor ? input.predictor->predict(step).seconds : step_time(input, step).seconds();
 }
 
 double memory_needed(const PlanInput& input, uint64_t batch) {
@@ -148,7 +177,15 @@ std::string_view plan_bound_name(PlanBound bound) {
 
 PlanPoint plan_point(const PlanInput& input, uint64_t batch) {
   const StepTime time = step_time(input, decode_step(input, batch));
-  PlanPoint point{.batch = batch, .seconds = time.seconds(), .memory_bytes = memory_needed(input, batch)};
+  PlanPoint point{.batch = batch,
+                  .seconds = time.seconds(),
+                  .floor_seconds = time.seconds(),
+                  .memory_bytes = memory_needed(input, batch)};
+  if (input.predictor) {
+    const StepPrediction p = input.predictor->predict(decode_step(input, batch));
+    point.seconds = p.seconds;
+    point.mostly = p.bound();
+  }
   point.throughput = static_cast<double>(batch) / point.seconds;
   point.bound = !fits(input, batch)   ? PlanBound::kMemorySize
                 : time.memory_bound() ? PlanBound::kBandwidth
@@ -172,6 +209,20 @@ std::vector<uint64_t> plan_batches(const PlanInput& input, const PlanGoals& goal
   std::sort(batches.begin(), batches.end());
   batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
   return batches;
+}
+
+std::vector<uint64_t> plan_contexts(const PlanInput& input) {
+  std::vector<uint64_t> contexts;
+  for (int shift = 3; shift >= 0; --shift)
+    if (const uint64_t context = input.context >> shift; context > 0) contexts.push_back(context);
+  return contexts;
+}
+
+PlanInput filled_to(const PlanInput& input, uint64_t context) {
+  PlanInput other = input;
+  other.context = other.prompt = context;
+  other.shared_prefix = 0;
+  return other;
 }
 
 MachineSpec with_threads(const MachineSpec& machine, uint32_t threads) {

@@ -1,18 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "perf/machine_spec.h"
 #include "perf/model_shape.h"
+#include "perf/plan_predictor.h"
 #include "perf/work_formulas.h"
 
 namespace kvasir {
 
-// A model on a machine, as one way of serving it: what `kvasir plan` computes with. Everything here is the
-// least time that the machine allows; kernels reach a part of it.
+// A model on a machine, as one way of serving it: what `kvasir plan` computes with. Two kinds of times come
+// from it: floors, the least that the machine allows, of which kernels reach a part; and, where there is a
+// predictor, what the engine's own model of its steps says of these kernels.
 struct PlanInput {
   ModelShape shape;
   MachineSpec machine;                       // memory_bytes 0: not known, nothing is limited by it
@@ -21,9 +24,17 @@ struct PlanInput {
   uint64_t context = 4096;     // positions that a conversation keeps
   uint64_t prompt = 4096;      // tokens before the first answer, at most `context`
   uint64_t shared_prefix = 0;  // first tokens of every prompt that are the same: computed and kept once
+  // Of this model as stored, this machine and this KV cache; null: there are only floors.
+  std::shared_ptr<const PlanPredictor> predictor = {};
 
   const WeightFormat& weight_format() const { return weights ? *weights : shape.weights; }
 };
+
+// The plan with one thing changed; without the predictor where it cannot say anything of that.
+PlanInput with_weights(const PlanInput& input, const WeightFormat& weights);
+PlanInput with_kv(const PlanInput& input, const KvFormat& kv);
+PlanInput with_machine(const PlanInput& input, const MachineSpec& machine);
+PlanInput floor_of(const PlanInput& input);  // without a predictor
 
 // What the user asked for; absent: nothing.
 struct PlanGoals {
@@ -74,10 +85,11 @@ StepTime step_time(const PlanInput& input, const StepShape& step);
 StepShape decode_step(const PlanInput& input, uint64_t batch, uint64_t rows = 1);
 StepShape prefill_step(const PlanInput& input);
 
-// Seconds of prefill_step(): the first token on an idle machine, queueing and tokenising left out.
+// Seconds of prefill_step(): the first token on an idle machine, queueing and tokenising left out; predicted
+// where there is a predictor, else the floor.
 double time_to_first_token(const PlanInput& input);
-// Seconds of decode_step(): the time between a conversation's tokens.
-double time_per_token(const PlanInput& input, uint64_t batch);
+// Seconds of decode_step(), likewise: the time between a conversation's tokens.
+double time_per_token(const PlanInput& input, uint64_t batch, uint64_t rows = 1);
 
 // Weights + shared prefix once + every conversation's own KV cache, in bytes.
 double memory_needed(const PlanInput& input, uint64_t batch);
@@ -96,16 +108,22 @@ std::string_view plan_bound_name(PlanBound bound);  // "memory bandwidth", "comp
 
 struct PlanPoint {
   uint64_t batch = 1;
-  double seconds = 0;     // time per output token
-  double throughput = 0;  // tokens per second of all together
+  double seconds = 0;        // time per output token, predicted where there is a predictor
+  double floor_seconds = 0;  // the least that the machine allows
+  double throughput = 0;     // tokens per second of all together, by `seconds`
   double memory_bytes = 0;
-  PlanBound bound = PlanBound::kBandwidth;  // kMemorySize: it does not fit
+  PlanBound bound = PlanBound::kBandwidth;  // of the floor; kMemorySize: it does not fit
+  std::optional<StepPart> mostly = {};      // the largest part of a prediction
 };
 PlanPoint plan_point(const PlanInput& input, uint64_t batch);
 
 // The batches of a report, ascending: powers of two up to the first that does not fit, at most 256, and the
 // users, the most that fit and the most within the goal's time per token where they are asked for or known.
 std::vector<uint64_t> plan_batches(const PlanInput& input, const PlanGoals& goals);
+// The plan's context, its half and so on, ascending: four where it is long enough.
+std::vector<uint64_t> plan_contexts(const PlanInput& input);
+// The plan with so long a context, and a prompt that fills it; nothing is shared.
+PlanInput filled_to(const PlanInput& input, uint64_t context);
 inline constexpr uint64_t kMostSequences = 4096;  // that kvasir serve takes (--max-num-seqs)
 
 // The machine with so many of the threads that its profile was measured with; unchanged without a profile.

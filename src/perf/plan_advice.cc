@@ -42,13 +42,18 @@ struct Adviser {
   const AdviceOptions& options;
   const PlanObjective objective = plan_objective(input, goals);
   const PlanOutcome before = plan_outcome(input, goals);
+  const PlanOutcome before_floor = plan_outcome(floor_of(input), goals);
   std::vector<PlanAdvice> advice = {};
 
+  // Like with like: predictions before and after, or floors.
+  const PlanOutcome& before_as(const PlanOutcome& after) const {
+    return after.predicted ? before : before_floor;
+  }
   double gain(const PlanOutcome& after) const {
-    return objective_value(before, objective) / objective_value(after, objective);
+    return objective_value(before_as(after), objective) / objective_value(after, objective);
   }
   void add(std::string id, std::string change, std::string how, const PlanOutcome& after) {
-    if (betters_something(before, after))
+    if (betters_something(before_as(after), after))
       advice.push_back({std::move(id), std::move(change), std::move(how), gain(after), after});
   }
 
@@ -68,23 +73,19 @@ void Adviser::weights() {
     const Result<WeightFormat> format = parse_weight_format(name);
     CHECK(format.ok());
     if (format->bits >= 0.95 * input.weight_format().bits) continue;
-    PlanInput other = input;
-    other.weights = *format;
     add(fmt::format("weights_{}", name),
         fmt::format("weights as {} ({:.3g} bits each) instead of {} ({:.3g})", name, format->bits,
                     input.weight_format().name, input.weight_format().bits),
-        fmt::format("serve a {} GGUF of the model", name), plan_outcome(other, goals));
+        fmt::format("serve a {} GGUF of the model", name), plan_outcome(with_weights(input, *format), goals));
   }
 }
 
 void Adviser::kv() {
   if (input.kv.bits <= 8.5) return;
-  PlanInput other = input;
   const Result<KvFormat> format = parse_kv_format("int8");
   CHECK(format.ok());
-  other.kv = *format;
   add("kv_int8", fmt::format("KV cache as int8 instead of {}", input.kv.name), "--kv-cache-dtype int8",
-      plan_outcome(other, goals));
+      plan_outcome(with_kv(input, *format), goals));
 }
 
 // The longest context that meets the goals, else half.
@@ -154,8 +155,8 @@ void Adviser::threads() {
   if (!options.whole_machine || !options.whole_machine->profile || !input.machine.profile) return;
   const uint32_t all = options.whole_machine->profile->threads, now = input.machine.profile->threads;
   if (all <= now) return;
-  PlanInput other = input;
-  other.machine = *options.whole_machine;
+  PlanInput other = with_machine(input, *options.whole_machine);
+  if (input.predictor) other.predictor = input.predictor->with_threads(all);
   add("threads", fmt::format("{} threads instead of {}", all, now), fmt::format("--threads {}", all),
       plan_outcome(other, goals));
 }
@@ -190,9 +191,7 @@ void Adviser::machines() {
 // Nothing where it does not gain, or the batch does not fit there.
 std::optional<PlanAdvice> Adviser::on_machine(const MachineSpec& machine) const {
   if (machine.name == input.machine.name) return std::nullopt;
-  PlanInput other = input;
-  other.machine = machine;
-  const PlanOutcome after = plan_outcome(other, goals);
+  const PlanOutcome after = plan_outcome(with_machine(input, machine), goals);
   if (!after.users_met) return std::nullopt;
   // Memory needed is the same on every machine: what counts is that it is there.
   const double better = objective == PlanObjective::kMemory
@@ -209,7 +208,8 @@ std::optional<PlanAdvice> Adviser::on_machine(const MachineSpec& machine) const 
 
 PlanOutcome plan_outcome(const PlanInput& input, const PlanGoals& goals) {
   const PlanPoint point = plan_point(input, goals.batch());
-  PlanOutcome o{.batch = point.batch,
+  PlanOutcome o{.predicted = input.predictor != nullptr,
+                .batch = point.batch,
                 .ttft = time_to_first_token(input),
                 .tpot = point.seconds,
                 .throughput = point.throughput,
@@ -252,9 +252,7 @@ std::string_view plan_objective_name(PlanObjective objective) {
 
 PlanSpeculation plan_speculation(const PlanInput& input, uint64_t batch, const AdviceOptions& options) {
   const double plain = time_per_token(input, batch);
-  const VerifyCost verify = [&](uint32_t rows) {
-    return step_time(input, decode_step(input, batch, rows)).seconds() / plain;
-  };
+  const VerifyCost verify = [&](uint32_t rows) { return time_per_token(input, batch, rows) / plain; };
   const DraftChoice choice = best_drafts(options.acceptance, 0, verify, options.most_drafts);
   PlanSpeculation s;
   s.break_even = verify(2) - 1;  // 1 + a = V(2)
@@ -277,11 +275,11 @@ std::vector<PlanAdvice> plan_advice(const PlanInput& input, const PlanGoals& goa
   adviser.prefix();
   adviser.threads();
   adviser.machines();
-  const PlanOutcome& before = adviser.before;
   std::stable_sort(adviser.advice.begin(), adviser.advice.end(),
                    [&](const PlanAdvice& a, const PlanAdvice& b) {
                      if (a.gain != b.gain) return a.gain > b.gain;
-                     return overall_gain(before, a.after) > overall_gain(before, b.after);
+                     return overall_gain(adviser.before_as(a.after), a.after) >
+                            overall_gain(adviser.before_as(b.after), b.after);
                    });
   return std::move(adviser.advice);
 }
@@ -294,6 +292,7 @@ void derive_advice(Derivation& derivation, PlanObjective objective, const PlanOu
                                                               : batch_id(before.batch, "memory");
   for (const PlanAdvice& a : advice) {
     const std::string prefix = fmt::format("advice_{}_", a.id);
+    const bool timed = a.after.predicted && objective != PlanObjective::kMemory;
     const auto add = [&](const char* id, const char* title, double value, const char* unit) {
       derivation.add({.id = prefix + id,
                       .title = fmt::format("{}, with {}", title, a.change),
@@ -312,9 +311,10 @@ void derive_advice(Derivation& derivation, PlanObjective objective, const PlanOu
                .title = fmt::format("gain in {} by {}", plan_objective_name(objective), a.change),
                .value = a.gain,
                .formula = "b / a",
-               .inputs = {of("b", now), of("a", prefix + (objective == PlanObjective::kTtft   ? "ttft"
-                                                          : objective == PlanObjective::kTpot ? "tpot"
-                                                                                              : "memory"))},
+               .inputs = {of("b", timed ? predicted_id(now) : now),
+                          of("a", prefix + (objective == PlanObjective::kTtft   ? "ttft"
+                                            : objective == PlanObjective::kTpot ? "tpot"
+                                                                                : "memory"))},
                .source = kRerun};
     // On another machine the same memory is needed, and more may be there.
     if (a.id.starts_with("machine_") && objective == PlanObjective::kMemory)

@@ -13,7 +13,8 @@ namespace kvasir {
 
 // What a plan comes to for the user, at PlanGoals::batch() conversations.
 struct PlanOutcome {
-  uint64_t batch = 1;  // conversations whose tokens are timed
+  bool predicted = false;  // times as the engine predicts them, else floors
+  uint64_t batch = 1;      // conversations whose tokens are timed
   double ttft = 0;
   double tpot = 0;
   double throughput = 0;
@@ -49,7 +50,8 @@ struct PlanAdvice {
                        // "shared_prefix", "threads", "machine_H100_SXM"
   std::string change;  // "weights as Q4_K_M (4.89 bits each) instead of BF16 (16)"
   std::string how;     // the flag or the command that does it, or what it needs
-  double gain = 1;     // of the objective: before / after, so that 2 is twice as good
+  double gain = 1;     // of the objective: before / after, so that 2 is twice as good; floors before and
+                       // after where the engine cannot predict what comes after
   PlanOutcome after;
 };
 
@@ -59,11 +61,11 @@ std::vector<PlanAdvice> plan_advice(const PlanInput& input, const PlanGoals& goa
                                     const AdviceOptions& options);
 
 // Appends advice_<id>_ttft, _tpot, _memory, _conversations (where memory is known) and _gain to a plan's
-// derivation that has batch_<B>_... of the goals' batch.
+// derivation that has batch_<B>_... of the goals' batch, and a prediction where `after` is one.
 void derive_advice(Derivation& derivation, PlanObjective objective, const PlanOutcome& before,
                    const std::vector<PlanAdvice>& advice);
 
-// Speculation at this batch: the best number of drafts and what it gives, by step_time() of the verification.
+// Speculation at this batch: the best number of drafts and what it gives, by the time of the verification.
 struct PlanSpeculation {
   uint32_t drafts = 0;    // 0: it does not pay
   double speedup = 1;     // tokens per second over those without

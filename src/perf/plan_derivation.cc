@@ -144,7 +144,7 @@ void add_limits(const Parts& p, const PlanGoals& goals) {
                .value = number,
                .formula = "n",
                .inputs = {given("n", what, number)},
-               .source = "found by bisection: the time never falls when it grows"});
+               .source = "found by bisection"});
   };
   if (goals.ttft_seconds)
     add("longest_prompt", "longest prompt within the time to first token",
@@ -156,22 +156,49 @@ void add_limits(const Parts& p, const PlanGoals& goals) {
         fmt::format("most that fit and whose tokens come within {:.6g} s", *goals.tpot_seconds));
 }
 
+// Each is a plan of its own; `--context C` derives it.
+void add_context(const Parts& p, uint64_t context, uint64_t batch, bool predicted) {
+  const PlanInput filled = filled_to(p.input, context);
+  const PlanInput in = predicted ? filled : floor_of(filled);
+  const auto add = [&](const char* what, const std::string& title, double value, const char* unit) {
+    const std::string id = context_id(context, what);
+    p.out.add({.id = predicted ? predicted_id(id) : id,
+               .title = title + (predicted ? ", predicted" : ""),
+               .value = value,
+               .unit = unit,
+               .formula = "v",
+               .inputs = {given("v", "of that plan", value, unit)},
+               .source = fmt::format("the plan, run again with a context and a prompt of {}", context)});
+  };
+  const double tpot = time_per_token(in, batch);
+  add("ttft", fmt::format("time to first token of a prompt of {}", context), time_to_first_token(in), "s");
+  add("tpot", fmt::format("time per output token of {} at once behind {}", batch, context), tpot, "s");
+  add("throughput", fmt::format("tokens per second of {} at once behind {}", batch, context),
+      static_cast<double>(batch) / tpot, "tokens/s");
+}
+
 void add_point(const Parts& p, uint64_t batch) {
   const std::string prefix = batch_id(batch, "");
-  const PlanPoint point = plan_point(p.input, batch);
   const Step step{decode_step(p.input, batch), prefix, fmt::format("a step of {}", batch)};
-  add_step(p, step, prefix + "tpot", fmt::format("time per output token of {} at once", batch));
+  const std::string title = fmt::format("time per output token of {} at once", batch);
+  add_step(p, step, prefix + "tpot", title);
+  add_predicted(p, step, prefix + "tpot", title);
   const auto b = static_cast<double>(batch);
-  p.out.add({.id = prefix + "throughput",
-             .title = fmt::format("tokens per second of {} at once", batch),
-             .value = point.throughput,
-             .unit = "tokens/s",
-             .formula = "B / T",
-             .inputs = {given("B", "conversations", b), of("T", prefix + "tpot")},
-             .source = kBook});
+  const auto throughput = [&](const std::string& id, const std::string& time, const char* which) {
+    p.out.add({.id = id,
+               .title = fmt::format("tokens per second of {} at once{}", batch, which),
+               .value = b / p.out.value(time),
+               .unit = "tokens/s",
+               .formula = "B / T",
+               .inputs = {given("B", "conversations", b), of("T", time)},
+               .source = kBook});
+  };
+  throughput(prefix + "throughput", prefix + "tpot", "");
+  if (p.input.predictor)
+    throughput(predicted_id(prefix + "throughput"), predicted_id(prefix + "tpot"), ", predicted");
   Quantity memory{.id = prefix + "memory",
                   .title = fmt::format("memory for weights and {} KV caches", batch),
-                  .value = point.memory_bytes,
+                  .value = memory_needed(p.input, batch),
                   .unit = "bytes",
                   .formula = "P + B * C",
                   .inputs = {of("P", "parameter_bytes"), given("B", "conversations", b),
@@ -217,6 +244,23 @@ std::string batch_id(uint64_t batch, std::string_view what) {
   return fmt::format("batch_{}_{}", batch, what);
 }
 
+std::string context_id(uint64_t context, std::string_view what) {
+  return fmt::format("context_{}_{}", context, what);
+}
+
+std::string predicted_id(std::string_view floor) {
+  return fmt::format("predicted_{}", floor);
+}
+
+std::string reached_id(std::string_view floor) {
+  return fmt::format("{}_reached", floor);
+}
+
+std::string best_id(const Derivation& derivation, std::string_view floor) {
+  std::string predicted = predicted_id(floor);
+  return derivation.find(predicted) != nullptr ? std::move(predicted) : std::string(floor);
+}
+
 Result<Derivation> derive_plan(const PlanInput& input, const PlanGoals& goals,
                                std::span<const uint64_t> batches) {
   KVASIR_RETURN_IF_ERROR(check_plan(input));
@@ -234,16 +278,23 @@ Result<Derivation> derive_plan(const PlanInput& input, const PlanGoals& goals,
   add_rates(parts);
   add_weights(parts);
   add_prefill_positions(parts);
-  add_step(parts, {prefill_step(input), "prefill_", "the prompt", false}, "ttft", "time to first token");
+  const Step prompt{prefill_step(input), "prefill_", "the prompt", false};
+  add_step(parts, prompt, "ttft", "time to first token");
+  add_predicted(parts, prompt, "ttft", "time to first token");
+  const std::string ttft = best_id(derivation, "ttft");
   if (goals.users)
     derivation.add({.id = "users_ttft",
                     .title = "the last first token when all prompts come at once",
-                    .value = static_cast<double>(*goals.users) * derivation.value("ttft"),
+                    .value = static_cast<double>(*goals.users) * derivation.value(ttft),
                     .unit = "s",
                     .formula = "n * T",
-                    .inputs = {given("n", "users", static_cast<double>(*goals.users)), of("T", "ttft")},
+                    .inputs = {given("n", "users", static_cast<double>(*goals.users)), of("T", ttft)},
                     .source = "prompts are computed one after the other"});
   for (const uint64_t batch : batches) add_point(parts, batch);
+  for (const uint64_t context : plan_contexts(input)) {
+    add_context(parts, context, goals.batch(), false);
+    if (input.predictor) add_context(parts, context, goals.batch(), true);
+  }
   add_limits(parts, goals);
   return derivation;
 }

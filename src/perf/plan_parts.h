@@ -36,5 +36,8 @@ void add_weights(const Parts& parts);
 void add_prefill_positions(const Parts& parts);
 // The FLOPs, bytes and seconds of every kind, and the step's seconds under the id `total`.
 void add_step(const Parts& parts, const Step& step, std::string total, std::string title);
+// Where the plan has a predictor: what the step's prediction is made of, the prediction, and the part of the
+// floor's speed that it reaches. After add_step() of the same total.
+void add_predicted(const Parts& parts, const Step& step, const std::string& total, const std::string& title);
 
 }  // namespace kvasir::plan_parts

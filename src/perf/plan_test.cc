@@ -88,6 +88,19 @@ TEST(Plan, Batches) {
   EXPECT_EQ(plan_batches(unlimited, {}).back(), 256u);
 }
 
+TEST(Plan, Contexts) {
+  EXPECT_THAT(plan_contexts(small()), ElementsAre(1, 2, 5));
+  const PlanInput filled = filled_to(small(), 2);
+  EXPECT_EQ(filled.context, 2u);
+  EXPECT_EQ(filled.prompt, 2u);
+  const auto d = derive_plan(small(), {.users = 2}, std::vector<uint64_t>{2});
+  ASSERT_TRUE(d.ok());
+  EXPECT_EQ(d->value("context_5_ttft"), 152);
+  EXPECT_EQ(d->value("context_5_tpot"), 72);
+  EXPECT_EQ(d->value("context_2_tpot"), time_per_token(filled, 2));
+  EXPECT_EQ(d->value("context_5_throughput"), 2.0 / 72);
+}
+
 TEST(Plan, WidthOfTheNumbersMultiplied) {
   PlanInput in = small();
   in.weights = *parse_weight_format("Q4_K_M");
