@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +14,6 @@
 #include "apps/kvasir/model_bench.h"
 #include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/output.h"
-#include "apps/kvasir/prediction_check.h"
 #include "base/thread_pool.h"
 
 namespace kvasir {
@@ -29,7 +27,6 @@ struct BenchFlags {
   std::string machine;
   bool no_machine = false;
   bool profile = false;
-  bool check = false;
   uint32_t threads = 0;
   uint32_t chunk = 512;
   uint32_t block_size = 32;
@@ -86,7 +83,7 @@ Status find_machine(const BenchFlags& f, std::optional<HardwareProfile> named, M
   if (named) {
     reference = named_machine(*std::move(named), f.machine, model.pool(), isa);
   } else {
-    KVASIR_ASSIGN_OR_RETURN(reference, machine_reference(model.pool(), isa, f.check));
+    KVASIR_ASSIGN_OR_RETURN(reference, machine_reference(model.pool(), isa, false));
   }
   setting.machine = std::move(reference.profile);
   setting.machine_source = std::move(reference.source);
@@ -94,21 +91,6 @@ Status find_machine(const BenchFlags& f, std::optional<HardwareProfile> named, M
   KVASIR_ASSIGN_OR_RETURN(prober, MachineProber::make(model.pool(), isa, bytes));
   setting.before = prober->look();
   return {};
-}
-
-// --check: how far predictions are off.
-int run_check(ModelBench& model, const BenchSetting& setting) {
-  const bool watched = isatty(STDERR_FILENO) != 0;
-  const auto check = check_predictions(model, *setting.machine, [&](const std::string& test) {
-    if (watched) tell("\r{} ...\x1b[K", test);
-  });
-  if (watched) tell("\r\x1b[K");
-  if (!check.ok()) return fail_to_measure(check.status());
-  return print_or_fail(
-      fmt::format("{}, {} threads, {}; machine {}{}\n\n", setting.model_name, setting.threads,
-                  isa_name(setting.isa), setting.machine_source,
-                  setting.machine->kernels ? "" : " (no kernel rates: derived from its peaks)") +
-      prediction_md(*check));
 }
 
 int run_tests(const BenchFlags& f, ModelBench& model, BenchSetting& setting, MachineProber* prober) {
@@ -161,7 +143,6 @@ int bench(const BenchFlags& f) {
   std::optional<MachineProber> prober;
   const Status found = find_machine(f, std::move(named), model, *isa, setting, prober);
   if (!found.ok()) return fail(kExitMemory, found.message(), "--no-machine does without.");
-  if (f.check) return run_check(model, setting);
   return run_tests(f, model, setting, prober ? &*prober : nullptr);
 }
 
@@ -200,11 +181,7 @@ Verb add_bench_verb(CLI::App& root) {
                        "What the machine can do, from `kvasir bench machine` (default: the file it "
                        "left, or a quick measurement)");
   file->type_name("FILE");
-  CLI::Option* without =
-      verb->add_flag("--no-machine", f->no_machine, "Do not compare with the machine")->excludes(file);
-  verb->add_flag("--check", f->check,
-                 "Run short fixed loads and say how far the predicted times of their steps are off")
-      ->excludes(without);
+  verb->add_flag("--no-machine", f->no_machine, "Do not compare with the machine")->excludes(file);
   verb->add_flag("--profile", f->profile, "Also show where the time of each test went (md only)");
   verb->footer(
       "Times forward passes alone, as llama-bench does: no tokenizer, and no sampling but the largest\n"
@@ -214,8 +191,6 @@ Verb add_bench_verb(CLI::App& root) {
       "of the linear layers. \"of reads\" and \"of compute\" say what part of the machine's own read\n"
       "rate and arithmetic peaks that is. The larger one bounds: at 100 % no kernel could be\n"
       "faster.\n\n"
-      "--check predicts each of a fixed set of tests before it runs: from what the kernels were measured\n"
-      "to reach here (unadapted), and as a server does that has watched other steps (predicted).\n\n"
       "The machine is looked at before and after. Where its clock or memory changed in between, so\n"
       "did the meaning of the table.\n\n"
       "Examples:\n"
@@ -223,7 +198,6 @@ Verb add_bench_verb(CLI::App& root) {
       "  kvasir bench model.gguf                       pp512 and tg64\n"
       "  kvasir bench model.gguf -b 1,8,32 -o json     more sequences at once\n"
       "  kvasir bench model.gguf -p 2048 -b 8 -n 0     read 8 prompts of 2,048 tokens\n"
-      "  kvasir bench model.gguf --check               predicted against measured times\n"
       "  kvasir bench model.gguf -d 2048 -b 8 -p 0     write in 8 sequences of 2,048 tokens\n\n" +
       std::string(kExitCodesHelp));
   const Verb machine = add_machine_verb(*verb);

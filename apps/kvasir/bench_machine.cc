@@ -111,7 +111,7 @@ Verb add_machine_verb(CLI::App& bench) {
       "from the first cache to main memory, and the barrier of the engine's threads. A working set\n"
       "is dealt out over the threads, as weights are. Then times the engine's own kernels: weights of\n"
       "every format for 1 to 512 rows, from cache and from memory, attention, and row-wise work. From\n"
-      "these `kvasir serve` predicts its steps, and `kvasir bench MODEL --check` says how well.\n\n"
+      "these `kvasir serve` predicts its steps, and `kvasir plan MODEL --check` says how well.\n\n"
       "Each peak is the best of several tries, because others can only take away; still, run it\n"
       "while nothing else runs. `kvasir bench MODEL` states its speeds as parts of these.\n\n"
       "Examples:\n"

@@ -9,6 +9,7 @@
 #include "apps/kvasir/cli.h"
 #include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/output.h"
+#include "apps/kvasir/plan_check.h"
 #include "apps/kvasir/plan_page.h"
 #include "apps/kvasir/plan_report.h"
 #include "perf/published_results.h"
@@ -24,6 +25,7 @@ struct PlanVerbFlags {
   bool explain_given = false;
   bool list = false;
   bool published = false;
+  bool check = false;
 };
 
 constexpr const char* kHelpHint = "`kvasir plan --help` explains the flags.";
@@ -89,12 +91,18 @@ int plan(const PlanVerbFlags& f) {
     return fail(kExitUsage, fmt::format("--report: {} ends neither in .html nor in .svg", f.report));
   Result<ModelShape> shape = resolve_shape(f.plan.model);
   if (!shape.ok()) return fail_to_find_model(shape.status());
-  Result<MachineSpec> machine = plan_machine(f.plan);
+  const bool file = shape->stored_bytes.has_value();  // a GGUF file
+  if (f.check && !file)
+    return fail(kExitUsage, fmt::format("--check runs the model, and {} is no GGUF file", f.plan.model));
+  if (f.check) return run_plan_check(f.plan, f.output);
+  Result<PlanPredictor::Model> engine = file ? plan_model(f.plan.model) : unsupported(kNoFile);
+  Result<MachineSpec> machine = plan_machine(f.plan, engine.ok());
   if (!machine.ok())
     return fail(machine.status().code() == ErrorCode::kResourceExhausted ? kExitMemory : kExitUsage,
                 machine.message(),
                 "A name of `kvasir plan --list`, a file of `kvasir bench machine --output FILE`, or `here`.");
-  Result<PlanRequest> request = plan_request(f.plan, std::move(shape).value(), std::move(machine).value());
+  Result<PlanRequest> request =
+      plan_request(f.plan, std::move(shape).value(), std::move(machine).value(), std::move(engine));
   if (!request.ok()) return fail(kExitUsage, request.message(), kHelpHint);
   Result<PlanReport> report = make_plan_report(std::move(request).value());
   if (!report.ok()) return fail(kExitUsage, report.message(), kHelpHint);
@@ -164,23 +172,34 @@ Verb add_plan_verb(CLI::App& root) {
   add_question_flags(*verb, f->plan);
   add_way_flags(*verb, f->plan);
   verb->add_option("-o,--output", f->output, "md or json (default md)")->check(CLI::IsMember({"md", "json"}));
-  verb->add_option("--report", f->report, "Also write a page with charts (.html) or the charts (.svg)")
-      ->type_name("FILE");
+  CLI::Option* report =
+      verb->add_option("--report", f->report, "Also write a page with charts (.html) or the charts (.svg)");
+  report->type_name("FILE");
   CLI::Option* explain =
       verb->add_option("--explain", f->explain, "How a number came about; without an ID: every number's id")
           ->type_name("[ID]")
           ->expected(0, 1);
   verb->add_flag("--list", f->list, "Names of the models and machines that are built in");
+  verb->add_flag("--check", f->check,
+                 "Run MODEL here with short fixed loads: predicted beside measured times, and the errors")
+      ->excludes(explain)
+      ->excludes(report);
   verb->add_flag("--published", f->published, "Published results beside what the formulas say");
   verb->footer(
-      "Reads headers only: no weight is loaded and nothing runs. Every time is the least that the\n"
-      "machine allows by its memory bandwidth and its arithmetic (the roofline); docs/plan.md says how to\n"
+      "Reads headers only: no weight is loaded and nothing runs. A GGUF file on a machine that `kvasir\n"
+      "bench machine` measured is predicted from what the kernels reach there, as a server predicts its\n"
+      "steps; every other time is a floor, the least that memory bandwidth and arithmetic allow (the\n"
+      "roofline). The report says which, and shows floors beside predictions; docs/plan.md says how to\n"
       "read the tables.\n\n"
+      "--check predicts each of a fixed set of tests before it runs: from the kernels' rates alone, as\n"
+      "the plan does (unadapted), and as a server does that has watched other steps (predicted).\n\n"
       "Examples:\n"
       "  kvasir plan model.gguf                                      this machine, as it was measured\n"
       "  kvasir plan model.gguf --users 10 --tpot 100                may it serve ten people?\n"
       "  kvasir plan \"Llama 3.1 8B\" --machine \"EPYC 9654\" -c 32768   before buying\n"
       "  kvasir plan model.gguf --explain ttft                       where a number comes from\n"
+      "  kvasir plan model.gguf --explain predicted_ttft             and a prediction: rates x work\n"
+      "  kvasir plan model.gguf --check                              half a minute: predicted, measured\n"
       "  kvasir plan model.gguf --report plan.html                   rooflines and curves\n\n" +
       std::string(kExitCodesHelp));
   return {verb, [f, explain] {

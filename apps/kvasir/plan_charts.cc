@@ -95,12 +95,15 @@ Chart throughput_chart(const PlanReport& report) {
   ChartSeries fits{.name = "fits in memory", .colour = kColours[0], .mark = ChartSeries::Mark::kDisc};
   ChartSeries beyond{
       .name = "does not fit", .colour = kColours[1], .line = false, .mark = ChartSeries::Mark::kRing};
+  ChartSeries floor{.name = "at most, by the machine", .colour = kColours[2], .dashed = true};
   for (const uint64_t batch : report.batches) {
     const PlanPoint point = plan_point(report.request.input, batch);
     ChartSeries& series = point.bound == PlanBound::kMemorySize ? beyond : fits;
-    series.points.emplace_back(static_cast<double>(batch), point.throughput);
+    const auto x = static_cast<double>(batch);
+    series.points.emplace_back(x, point.throughput);
+    if (point.mostly) floor.points.emplace_back(x, x / point.floor_seconds);
   }
-  for (ChartSeries* series : {&fits, &beyond})
+  for (ChartSeries* series : {&fits, &beyond, &floor})
     if (!series->points.empty()) chart.series.push_back(std::move(*series));
   return chart;
 }
@@ -111,17 +114,22 @@ Chart latency_chart(const PlanReport& report) {
               .y_title = "milliseconds",
               .log_x = true,
               .log_y = true};
-  ChartSeries total{.name = "predicted", .colour = kColours[0], .mark = ChartSeries::Mark::kDisc};
+  const PlanInput& in = report.request.input;
+  ChartSeries predicted{.name = "predicted", .colour = kColours[1], .mark = ChartSeries::Mark::kDisc};
+  ChartSeries total{
+      .name = "at least, by the machine", .colour = kColours[0], .mark = ChartSeries::Mark::kDisc};
   ChartSeries read{.name = "reading alone", .colour = kColours[2], .dashed = true};
   ChartSeries compute{.name = "computing alone", .colour = kColours[3], .dashed = true};
   for (const uint64_t batch : report.batches) {
-    const StepTime time = step_time(report.request.input, decode_step(report.request.input, batch));
+    const StepTime time = step_time(in, decode_step(in, batch));
     const auto x = static_cast<double>(batch);
+    if (in.predictor) predicted.points.emplace_back(x, 1e3 * time_per_token(in, batch));
     total.points.emplace_back(x, 1e3 * time.seconds());
     read.points.emplace_back(x, 1e3 * time.read_seconds());
     compute.points.emplace_back(x, 1e3 * time.compute_seconds());
   }
   chart.series = {total, read, compute};
+  if (in.predictor) chart.series.insert(chart.series.begin(), std::move(predicted));
   if (const auto& goal = report.request.goals.tpot_seconds) add_goal(chart, "asked", 1e3 * *goal);
   return chart;
 }

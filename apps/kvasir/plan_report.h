@@ -43,8 +43,8 @@ struct PlanReport {
 };
 Result<PlanReport> make_plan_report(PlanRequest request);
 
-// The report's tables, in order: model, formats, speed, goals (when there are any), advice. Every number is a
-// quantity of the derivation.
+// The report's tables, in order: model, formats, speed, contexts, goals (when there are any), advice. Every
+// number is a quantity of the derivation.
 std::vector<PlanTable> plan_tables(const PlanReport& report);
 
 // What the plan stands on, in a few lines: model, machine, context, widths.

@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "apps/kvasir/plan_page.h"
+#include "apps/kvasir/test_file.h"
+#include "models/tiny_model.h"
 
 namespace kvasir {
 namespace {
@@ -47,10 +49,33 @@ TEST(PlanRequest, NamesTheFlagThatIsWrong) {
   EXPECT_THAT(unknown.message(), HasSubstr("EPYC 965"));
 }
 
-TEST(PlanReport, EveryNumberOfATableIsAQuantity) {
-  const PlanReport r = report({.shared_prefix = 500, .users = 4, .ttft_ms = 500, .tpot_ms = 50});
+// A machine whose kernels were measured: as fast as its peaks' rates come to.
+MachineSpec measured_machine() {
+  HardwareProfile p;
+  p.cpu = "measured one";
+  p.threads = 2;
+  p.int8_macs = {1e11, 2e11};
+  p.f32_macs = {1e10, 2e10};
+  p.reads = {{uint64_t{1} << 15, {1e11, 2e11}}, {uint64_t{1} << 28, {1e10, 1.5e10}}};
+  p.barrier_seconds = 1e-7;
+  p.kernels = derived_rates(p, std::vector<DType>{DType::kF32, DType::kQ8_0});
+  return machine_from_profile(p, uint64_t{1} << 30, "profile.json");
+}
+
+// A plan of a file that the engine runs.
+PlanReport predicted_report(PlanFlags flags, const MachineSpec& machine = measured_machine()) {
+  const TestFile file(TinyModel{}.bytes());
+  flags.model = file.path();
+  auto request = plan_request(flags, *resolve_shape(file.path()), machine, plan_model(file.path()));
+  EXPECT_TRUE(request.ok()) << request.message();
+  auto made = make_plan_report(*std::move(request));
+  EXPECT_TRUE(made.ok()) << made.message();
+  return *std::move(made);
+}
+
+void expect_numbers_are_quantities(const PlanReport& r, size_t least) {
   const auto tables = plan_tables(r);
-  ASSERT_EQ(tables.size(), 5u);
+  ASSERT_EQ(tables.size(), 6u);
   size_t numbers = 0;
   for (const PlanTable& table : tables) {
     for (const auto& row : table.rows) {
@@ -62,7 +87,64 @@ TEST(PlanReport, EveryNumberOfATableIsAQuantity) {
       }
     }
   }
-  EXPECT_GT(numbers, 60u);
+  EXPECT_GT(numbers, least);
+}
+
+TEST(PlanReport, EveryNumberOfATableIsAQuantity) {
+  const PlanFlags flags{.shared_prefix = 500, .users = 4, .ttft_ms = 500, .tpot_ms = 50};
+  expect_numbers_are_quantities(report(flags), 60);
+  expect_numbers_are_quantities(
+      predicted_report({.context = 32, .shared_prefix = 3, .users = 4, .ttft_ms = 1, .tpot_ms = 1}), 60);
+}
+
+TEST(PlanReport, PredictsAFileOnAMeasuredMachine) {
+  const PlanReport r = predicted_report({.context = 32, .users = 4, .tpot_ms = 100});
+  ASSERT_NE(r.request.input.predictor, nullptr);
+  EXPECT_EQ(r.request.no_prediction, "");
+  EXPECT_TRUE(r.outcome.predicted);
+  EXPECT_EQ(r.outcome.tpot, r.derivation.value("predicted_batch_4_tpot"));
+  const std::string text = plan_text(r, 100, false);
+  for (const char* part :
+       {"times: predicted from what the kernels reach", "Speed, predicted from the kernels",
+        "| per token, floor |", "| reached |", " predicted; ", " at least, bound by "})
+    EXPECT_THAT(text, HasSubstr(part));
+  const boost::json::object json = boost::json::parse(plan_json(r)).as_object();
+  EXPECT_EQ(json.at("times"), "predicted");
+  const boost::json::object& point = json.at("points").at(0).as_object();
+  EXPECT_NEAR(point.at("reached").as_double(),
+              point.at("floor_tpot_seconds").as_double() / point.at("tpot_seconds").as_double(), 1e-12);
+  EXPECT_EQ(latency_chart(r).series[0].name, "predicted");
+  EXPECT_EQ(throughput_chart(r).series.back().points.size(), r.batches.size());
+}
+
+TEST(PlanReport, SaysWhyNothingIsPredicted) {
+  EXPECT_THAT(plan_text(report({}), 100, false), HasSubstr("floors of the machine, not predictions: only a"));
+  EXPECT_THAT(predicted_report({.context = 32}, *machine_by_name("M1")).request.no_prediction,
+              HasSubstr("nobody measured the kernels on Apple M1"));
+  EXPECT_THAT(predicted_report({.weights = "Q8_0", .context = 32}).request.no_prediction,
+              HasSubstr("other weights than Q8_0"));
+  EXPECT_THAT(predicted_report({.kv_cache_dtype = "fp8", .context = 32}).request.no_prediction,
+              HasSubstr("no KV cache as fp8"));
+  MachineSpec peaks = measured_machine();
+  peaks.profile->kernels.reset();
+  const PlanReport r = predicted_report({.context = 32}, peaks);
+  EXPECT_THAT(r.request.no_prediction, HasSubstr("`kvasir bench machine`"));
+  const boost::json::object json = boost::json::parse(plan_json(r)).as_object();
+  EXPECT_EQ(json.at("times"), "floor");
+  EXPECT_TRUE(json.at("no_prediction").is_string());
+}
+
+// Fewer threads are predicted from the rates of all of them.
+TEST(PlanReport, PredictsFewerThreads) {
+  const PlanReport two = predicted_report({.context = 32}),
+                   one = predicted_report({.context = 32, .threads = 1});
+  EXPECT_GT(one.outcome.ttft, two.outcome.ttft);
+  const PlanInput& in = one.request.input;
+  EXPECT_EQ(one.outcome.ttft,
+            two.request.input.predictor->with_threads(1)->predict(prefill_step(in)).seconds);
+  EXPECT_TRUE(std::any_of(one.advice.begin(), one.advice.end(), [&](const PlanAdvice& a) {
+    return a.id == "threads" && a.after.predicted && a.after.ttft == two.outcome.ttft;
+  }));
 }
 
 TEST(PlanReport, TextHasEveryPart) {

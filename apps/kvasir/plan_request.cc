@@ -8,16 +8,18 @@
 #include "apps/kvasir/human_size.h"
 #include "apps/kvasir/machine_reference.h"
 #include "base/thread_pool.h"
+#include "engine/engine.h"
 #include "engine/memory_plan.h"
+#include "gguf/gguf_file.h"
 
 namespace kvasir {
 namespace {
 
 constexpr double kMilli = 1e-3;
 
-Result<MachineSpec> machine_here() {
+Result<MachineSpec> machine_here(bool kernels) {
   ThreadPool pool(usable_cpus());
-  KVASIR_ASSIGN_OR_RETURN(MachineReference found, machine_reference(pool, best_isa(), false));
+  KVASIR_ASSIGN_OR_RETURN(MachineReference found, machine_reference(pool, best_isa(), kernels));
   MachineSpec machine = machine_from_profile(found.profile, usable_memory(read_memory()), found.source);
   if (machine.name.empty()) machine.name = "this machine";
   return machine;
@@ -58,22 +60,58 @@ Status set_machine(const PlanFlags& flags, MachineSpec machine, PlanRequest* req
   return {};
 }
 
+// Gives the plan its predictor, or says why it has none. `profile`: of the machine with all its threads.
+void set_predictor(const std::optional<HardwareProfile>& profile, Result<PlanPredictor::Model> engine,
+                   PlanRequest* request) {
+  PlanInput& input = request->input;
+  const Result<KvType> kv = parse_kv_type(input.kv.name);
+  if (!engine.ok())
+    request->no_prediction = engine.message();
+  else if (!profile)
+    request->no_prediction = fmt::format("nobody measured the kernels on {}", input.machine.name);
+  else if (!profile->kernels)
+    request->no_prediction =
+        fmt::format("{} holds no kernel rates, which `kvasir bench machine` measures", input.machine.source);
+  else if (input.weights)
+    request->no_prediction = fmt::format("the file holds other weights than {}", input.weights->name);
+  else if (!kv.ok())
+    request->no_prediction = fmt::format("the engine keeps no KV cache as {}", input.kv.name);
+  if (!request->no_prediction.empty()) return;
+  input.predictor = std::make_shared<const PlanPredictor>(
+      std::move(engine).value(), *profile,
+      PerfModel::Options{.threads = input.machine.profile->threads,
+                         .kv_type = *kv,
+                         .max_rows = EngineConfig().max_num_batched_tokens});
+}
+
 }  // namespace
 
-Result<MachineSpec> plan_machine(const PlanFlags& flags) {
-  Result<MachineSpec> machine = flags.machine == "here" ? machine_here() : resolve_machine(flags.machine, {});
+Result<PlanPredictor::Model> plan_model(const std::string& path) {
+  KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
+  PlanPredictor::Model model;
+  KVASIR_ASSIGN_OR_RETURN(model.config, read_model_config(file.metadata()));
+  KVASIR_ASSIGN_OR_RETURN(model.weights, read_weight_sizes(file, model.config));
+  return model;
+}
+
+Result<MachineSpec> plan_machine(const PlanFlags& flags, bool kernels) {
+  Result<MachineSpec> machine =
+      flags.machine == "here" ? machine_here(kernels) : resolve_machine(flags.machine, {});
   if (!machine.ok()) return Status(machine.status().code(), "--machine: " + machine.message());
   return machine;
 }
 
-Result<PlanRequest> plan_request(const PlanFlags& flags, ModelShape shape, MachineSpec machine) {
+Result<PlanRequest> plan_request(const PlanFlags& flags, ModelShape shape, MachineSpec machine,
+                                 Result<PlanPredictor::Model> engine) {
   PlanRequest request;
   request.model = flags.model;
   request.is_file = shape.stored_bytes.has_value();
   PlanInput& input = request.input;
   input.shape = std::move(shape);
   KVASIR_RETURN_IF_ERROR(set_formats(flags, &input));
+  const std::optional<HardwareProfile> whole = machine.profile;
   KVASIR_RETURN_IF_ERROR(set_machine(flags, std::move(machine), &request));
+  set_predictor(whole, std::move(engine), &request);
   const uint64_t longest = input.shape.max_context > 0 ? input.shape.max_context : kPlanContext;
   input.context = flags.context > 0 ? flags.context : std::min(kPlanContext, longest);
   input.prompt = flags.prompt > 0 ? flags.prompt : input.context;

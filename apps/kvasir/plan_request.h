@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "perf/plan.h"
 #include "perf/plan_advice.h"
+#include "perf/plan_predictor.h"
 
 namespace kvasir {
 
@@ -35,15 +36,27 @@ struct PlanRequest {
   PlanGoals goals;
   AdviceOptions advice;
   uint32_t threads = 0;  // 0: all
+  // Where the plan has no predictor: why, as the end of a sentence; else "".
+  std::string no_prediction = {};
 };
 
 inline constexpr uint64_t kPlanContext = 4096;  // without --context, if the model reaches so far
 
-// The machine of --machine: a name of the table, a profile's path, or "here", for which the profile that
-// `kvasir bench machine` left is taken, or else a quick measurement. Errors name the flag.
-Result<MachineSpec> plan_machine(const PlanFlags& flags);
+// What the engine would make of a file, by its header alone. Errors are those of read_model_config() and
+// read_weight_sizes(): the engine does not run it.
+Result<PlanPredictor::Model> plan_model(const std::string& path);
 
-// kInvalidArgument names the flag, or both numbers of what cannot be.
-Result<PlanRequest> plan_request(const PlanFlags& flags, ModelShape shape, MachineSpec machine);
+// The machine of --machine: a name of the table, a profile's path, or "here", for which the profile that
+// `kvasir bench machine` left is taken, or else a quick measurement; `kernels`: of the kernels too. Errors
+// name the flag.
+Result<MachineSpec> plan_machine(const PlanFlags& flags, bool kernels = false);
+
+inline constexpr const char* kNoFile = "only a GGUF file says how its weights lie in memory";
+
+// `engine`: what plan_model() says of a GGUF file; an error where MODEL is none. With it, and a machine whose
+// kernels were measured, the plan has a predictor. kInvalidArgument names the flag, or both numbers of what
+// cannot be.
+Result<PlanRequest> plan_request(const PlanFlags& flags, ModelShape shape, MachineSpec machine,
+                                 Result<PlanPredictor::Model> engine = unsupported(kNoFile));
 
 }  // namespace kvasir

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,9 @@ struct Printer {
   PlanCell rate(const std::string& id) const {
     return {fmt::format("{:.{}f}", d.value(id), digits(d.value(id))), id};
   }
+  // The prediction where there is one, else the floor.
+  PlanCell best_duration(std::string_view floor) const { return duration(best_id(d, floor)); }
+  PlanCell percent(const std::string& id) const { return {fmt::format("{:.0f} %", 100 * d.value(id)), id}; }
   static int digits(double value) { return value < 10 ? 2 : value < 100 ? 1 : 0; }
 };
 
@@ -90,8 +94,41 @@ std::string met_text(const PlanReport& report, const PlanPoint& point) {
   return point.seconds <= *goals.tpot_seconds ? "yes" : "no";
 }
 
+// What the largest part of a predicted step is, for people.
+std::string_view mostly_text(StepPart part) {
+  switch (part) {
+    case StepPart::kStream:
+      return "reading weights";
+    case StepPart::kCompute:
+      return "multiplying weights";
+    case StepPart::kAttention:
+      return "attention";
+    case StepPart::kRest:
+      return "the rest";
+  }
+  return "";
+}
+
+std::string first_token_text(const PlanReport& report) {
+  const Printer p{report.derivation};
+  const std::string_view bound = p.d.value("prefill_read_seconds") >= p.d.value("prefill_compute_seconds")
+                                     ? "memory bandwidth"
+                                     : "compute";
+  const uint64_t prompt = report.request.input.prompt;
+  if (!report.request.input.predictor)
+    return fmt::format("First token of a prompt of {}: {} at least, bound by {}.", prompt,
+                       duration_text(p.d.value("ttft")), bound);
+  return fmt::format(
+      "First token of a prompt of {}: {} predicted; {} at least, bound by {}; {:.0f} % reached.", prompt,
+      duration_text(p.d.value("predicted_ttft")), duration_text(p.d.value("ttft")), bound,
+      100 * p.d.value("ttft_reached"));
+}
+
+// The floors alone, or predictions and, beside them, the floors.
 PlanTable speed_table(const PlanReport& report) {
   const Printer p{report.derivation};
+  const PlanInput& in = report.request.input;
+  const bool predicted = in.predictor != nullptr;
   PlanTable t{.title = "Speed, at the limits of the machine",
               .columns = {{"at once", true},
                           {"per token", true},
@@ -99,24 +136,62 @@ PlanTable speed_table(const PlanReport& report) {
                           {"each", true},
                           {"memory", true},
                           {"bound by", false}}};
-  const PlanInput& in = report.request.input;
-  t.note = fmt::format(
-      "First token of a prompt of {}: {}, bound by {}. \"each\": tokens/s of one conversation.", in.prompt,
-      duration_text(p.d.value("ttft")),
-      p.d.value("prefill_read_seconds") >= p.d.value("prefill_compute_seconds") ? "memory bandwidth"
-                                                                                : "compute");
+  if (predicted) {
+    t.title = "Speed, predicted from the kernels' rates, and at the limits of the machine";
+    t.columns = {{"at once", true},           {"per token", true},
+                 {"tokens/s", true},          {"each", true},
+                 {"mostly", false},           {"per token, floor", true},
+                 {"tokens/s, at most", true}, {"reached", true},
+                 {"floor bound by", false},   {"memory", true}};
+  }
+  t.note = first_token_text(report) + " \"each\": tokens/s of one conversation.";
   const bool judged = report.request.goals.tpot_seconds.has_value();
   if (judged) t.columns.push_back({"within the goal", false});
   for (const uint64_t batch : report.batches) {
     const PlanPoint point = plan_point(in, batch);
-    const double each = 1 / p.d.value(batch_id(batch, "tpot"));
+    const std::string floor = batch_id(batch, "tpot"), rate = batch_id(batch, "throughput");
+    const std::string best = best_id(p.d, floor);
+    const double each = 1 / p.d.value(best);
     Row row = {{std::to_string(batch)},
-               p.duration(batch_id(batch, "tpot")),
-               p.rate(batch_id(batch, "throughput")),
-               {fmt::format("{:.{}f}", each, Printer::digits(each)), batch_id(batch, "tpot")},
-               p.size(batch_id(batch, "memory")),
-               {std::string(plan_bound_name(point.bound))}};
+               p.duration(best),
+               p.rate(best_id(p.d, rate)),
+               {fmt::format("{:.{}f}", each, Printer::digits(each)), best}};
+    const PlanCell bound{std::string(plan_bound_name(point.bound))},
+        memory = p.size(batch_id(batch, "memory"));
+    if (predicted)
+      row.insert(row.end(), {{std::string(mostly_text(*point.mostly))},
+                             p.duration(floor),
+                             p.rate(rate),
+                             p.percent(reached_id(floor)),
+                             bound,
+                             memory});
+    else
+      row.insert(row.end(), {memory, bound});
     if (judged) row.push_back({met_text(report, point)});
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+PlanTable context_table(const PlanReport& report) {
+  const Printer p{report.derivation};
+  const PlanInput& in = report.request.input;
+  const uint64_t batch = report.outcome.batch;
+  PlanTable t{
+      .title = "By context",
+      .note = fmt::format("{} at once, each that long; the first token of a prompt of that length on an "
+                          "idle machine.",
+                          batch),
+      .columns = {{"context", true}, {"first token", true}, {"per token", true}, {"tokens/s", true}}};
+  if (in.predictor)
+    t.columns.insert(t.columns.end(), {{"first token, floor", true}, {"per token, floor", true}});
+  for (const uint64_t context : plan_contexts(in)) {
+    const std::string ttft = context_id(context, "ttft"), tpot = context_id(context, "tpot");
+    Row row = {{std::to_string(context)},
+               p.best_duration(ttft),
+               p.best_duration(tpot),
+               p.rate(best_id(p.d, context_id(context, "throughput")))};
+    if (in.predictor) row.insert(row.end(), {p.duration(ttft), p.duration(tpot)});
     t.rows.push_back(std::move(row));
   }
   return t;
@@ -126,9 +201,12 @@ PlanTable goal_table(const PlanReport& report) {
   const Printer p{report.derivation};
   const PlanGoals& goals = report.request.goals;
   const PlanOutcome& o = report.outcome;
-  PlanTable t{
-      .title = "What was asked",
-      .columns = {{"goal", false}, {"asked", true}, {"predicted", true}, {"met", false}, {"limit", false}}};
+  PlanTable t{.title = "What was asked",
+              .columns = {{"goal", false},
+                          {"asked", true},
+                          {o.predicted ? "predicted" : "at best", true},
+                          {"met", false},
+                          {"limit", false}}};
   if (goals.users) {
     const PlanCell fits = o.conversations ? p.whole("conversations") : PlanCell{"not known"};
     t.rows.push_back({{"conversations at once that fit"},
@@ -144,7 +222,7 @@ PlanTable goal_table(const PlanReport& report) {
     t.rows.push_back(
         {{"time to first token"},
          {duration_text(*goals.ttft_seconds)},
-         p.duration("ttft"),
+         p.best_duration("ttft"),
          {o.ttft_met ? "yes" : "no"},
          {longest > 0 ? fmt::format("prompts of up to {} tokens", longest) : "no prompt is short enough",
           "longest_prompt"}});
@@ -154,7 +232,7 @@ PlanTable goal_table(const PlanReport& report) {
     t.rows.push_back(
         {{fmt::format("time per output token of {}", goals.batch())},
          {duration_text(*goals.tpot_seconds)},
-         p.duration(batch_id(goals.batch(), "tpot")),
+         p.best_duration(batch_id(goals.batch(), "tpot")),
          {o.tpot_met ? "yes" : "no"},
          {most > 0 ? fmt::format("up to {} at once", most) : "not even one alone", "batch_limit"}});
   }
@@ -174,6 +252,13 @@ PlanTable advice_table(const PlanReport& report) {
   if (judged) t.columns.insert(t.columns.begin() + 5, {"all met", false});
   t.note =
       fmt::format("Each is the whole plan run again with that one change, {} at once.", report.outcome.batch);
+  const auto floor = [](const PlanAdvice& a) { return !a.after.predicted; };
+  const bool mixed =
+      report.outcome.predicted && std::any_of(report.advice.begin(), report.advice.end(), floor);
+  if (mixed) {
+    t.columns.insert(t.columns.end() - 1, {"times", false});
+    t.note += " Where \"times\" says floor, nobody measured these kernels: floors, gained on a floor.";
+  }
   size_t rank = 0;
   for (const PlanAdvice& a : report.advice) {
     const std::string prefix = fmt::format("advice_{}_", a.id);
@@ -183,7 +268,9 @@ PlanTable advice_table(const PlanReport& report) {
                p.duration(prefix + "tpot"),
                a.after.conversations ? p.whole(prefix + "conversations") : PlanCell{"?"},
                {a.id}};
-    if (judged) row.insert(row.begin() + 5, {a.after.all_met() ? "yes" : "no"});
+    const char* met = !a.after.all_met() ? "no" : mixed && floor(a) ? "at best" : "yes";
+    if (judged) row.insert(row.begin() + 5, {met});
+    if (mixed) row.insert(row.end() - 1, {floor(a) ? "floor" : "predicted"});
     t.rows.push_back(std::move(row));
     t.list.push_back(fmt::format("{}: {}", a.change, a.how));
   }
@@ -194,7 +281,8 @@ PlanTable advice_table(const PlanReport& report) {
 }  // namespace
 
 std::vector<PlanTable> plan_tables(const PlanReport& report) {
-  std::vector<PlanTable> tables = {model_table(report), format_table(report), speed_table(report)};
+  std::vector<PlanTable> tables = {model_table(report), format_table(report), speed_table(report),
+                                   context_table(report)};
   if (report.request.goals.any()) tables.push_back(goal_table(report));
   tables.push_back(advice_table(report));
   return tables;
@@ -219,14 +307,27 @@ std::vector<std::string> plan_head(const PlanReport& report) {
       fmt::format("context {} of {}, prompt {}{}", in.context,
                   s.max_context > 0 ? std::to_string(s.max_context) : "an unknown most", in.prompt,
                   in.shared_prefix > 0 ? fmt::format(", its first {} shared", in.shared_prefix) : ""));
+  lines.push_back(
+      in.predictor
+          ? "times: predicted from what the kernels reach there, as the engine does; beside them "
+            "the floors of the machine"
+          : fmt::format("times: floors of the machine, not predictions: {}", report.request.no_prediction));
   return lines;
 }
 
 std::vector<std::string> plan_notes(const PlanReport& report) {
-  std::vector<std::string> notes = {
-      "Times are the least that the machine's rates allow; kernels reach a part of them, which `kvasir bench "
-      "MODEL` measures."};
-  if (report.request.input.machine.profile)
+  const PlanInput& in = report.request.input;
+  std::vector<std::string> notes;
+  if (in.predictor)
+    notes.push_back(
+        "Predicted times are those of forward passes of the kernels on an idle machine, prompts in pieces as "
+        "kvasir serve takes them; `kvasir plan MODEL --check` measures how far off they are.");
+  else
+    notes.push_back(
+        "Times are floors, the least that the machine's rates allow; kernels reach a part of that. A GGUF "
+        "file "
+        "on a machine that `kvasir bench machine` measured is predicted instead.");
+  if (in.machine.profile)
     notes.push_back(
         "This machine's rates were measured, those of others are their data sheets', which are higher.");
   const PlanSpeculation& s = report.speculation;

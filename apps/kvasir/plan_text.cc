@@ -60,12 +60,13 @@ std::string plot_text(const PlanReport& report, size_t columns, bool blocks) {
   const Derivation& d = report.derivation;
   double fastest = 0, longest = 0;
   for (const uint64_t batch : report.batches) {
-    fastest = std::max(fastest, d.value(batch_id(batch, "throughput")));
-    longest = std::max(longest, d.value(batch_id(batch, "tpot")));
+    fastest = std::max(fastest, d.value(best_id(d, batch_id(batch, "throughput"))));
+    longest = std::max(longest, d.value(best_id(d, batch_id(batch, "tpot"))));
   }
   std::string out = fmt::format("\n{:>7}  {:<{}}   {}\n", "at once", "tokens/s", width + 9, "time per token");
   for (const uint64_t batch : report.batches) {
-    const double rate = d.value(batch_id(batch, "throughput")), time = d.value(batch_id(batch, "tpot"));
+    const double rate = d.value(best_id(d, batch_id(batch, "throughput")));
+    const double time = d.value(best_id(d, batch_id(batch, "tpot")));
     std::string line =
         fmt::format("{:>7}  {} {:>8.{}f}   {} {}", batch, bar(rate / fastest, width, blocks), rate,
                     rate < 10    ? 2
@@ -78,7 +79,8 @@ std::string plot_text(const PlanReport& report, size_t columns, bool blocks) {
 }
 
 void outcome_json(JsonWriter& out, const PlanOutcome& o) {
-  out.begin_object().field("batch", o.batch).field("ttft_seconds", o.ttft).field("tpot_seconds", o.tpot);
+  out.begin_object().field("times", o.predicted ? "predicted" : "floor").field("batch", o.batch);
+  out.field("ttft_seconds", o.ttft).field("tpot_seconds", o.tpot);
   out.field("tokens_per_second", o.throughput).field("memory_bytes", o.memory_bytes);
   if (o.conversations)
     out.field("conversations", *o.conversations);
@@ -94,7 +96,12 @@ void points_json(JsonWriter& out, const PlanReport& report) {
     const PlanPoint point = plan_point(report.request.input, batch);
     out.begin_object().field("batch", batch).field("tpot_seconds", point.seconds);
     out.field("tokens_per_second", point.throughput).field("memory_bytes", point.memory_bytes);
-    out.field("bound", plan_bound_name(point.bound)).end_object();
+    out.field("floor_tpot_seconds", point.floor_seconds).field("bound", plan_bound_name(point.bound));
+    if (point.mostly) {
+      out.field("reached", point.floor_seconds / point.seconds);
+      out.field("mostly", step_part_name(*point.mostly));
+    }
+    out.end_object();
   }
   out.end_array();
 }
@@ -133,6 +140,8 @@ std::string plan_json(const PlanReport& report) {
   out.field("machine", in.machine.name).field("machine_source", in.machine.source);
   out.field("weights", in.weight_format().name).field("kv_cache_dtype", in.kv.name);
   out.field("context", in.context).field("prompt", in.prompt).field("shared_prefix", in.shared_prefix);
+  out.field("times", in.predictor ? "predicted" : "floor");
+  if (!in.predictor) out.field("no_prediction", report.request.no_prediction);
   out.key("goals").begin_object();
   const PlanGoals& goals = report.request.goals;
   if (goals.users) out.field("users", *goals.users);

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "server/json_writer.h"
+
 namespace kvasir {
 namespace {
 
@@ -139,9 +141,12 @@ Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfi
   return check;
 }
 
-std::string prediction_md(const PredictionCheck& check) {
-  std::string out = fmt::format("| {:<14} | {:>12} | {:>12} | {:>7} | {:>12} | {:>7} | {:<9} |\n", "test",
-                                "measured", "predicted", "error", "unadapted", "error", "bound by");
+std::string prediction_md(const PredictionSetting& setting, const PredictionCheck& check) {
+  std::string out =
+      fmt::format("{}, {} threads, {}; machine {}{}\n\n", setting.model, setting.threads, setting.isa,
+                  setting.machine, setting.kernels ? "" : " (no kernel rates: derived from its peaks)");
+  out += fmt::format("| {:<14} | {:>12} | {:>12} | {:>7} | {:>12} | {:>7} | {:<9} |\n", "test", "measured",
+                     "predicted", "error", "unadapted", "error", "bound by");
   out += fmt::format("|{:-<16}|{:->13}:|{:->13}:|{:->8}:|{:->13}:|{:->8}:|{:-<11}|\n", "", "", "", "", "", "",
                      "");
   for (const PredictionRow& row : check.rows)
@@ -150,12 +155,33 @@ std::string prediction_md(const PredictionCheck& check) {
                        time_text(row.unadapted), 100 * row.unadapted_error(), step_part_name(row.bound));
   return out +
          fmt::format(
-             "\nerror: median {:.1f} %, 90th percentile {:.1f} %; unadapted {:.1f} %, {:.1f} %\n"
+             "\nerror: median {:.1f} %, 90th percentile {:.1f} %; unadapted, as `kvasir plan` predicts: "
+             "median "
+             "{:.1f} %, 90th percentile {:.1f} %\n"
              "single steps, each predicted just before: median {:.1f} %, 90th percentile {:.1f} %, bias "
              "{:+.1f} %\n",
              100 * check.median_error, 100 * check.p90_error, 100 * check.median_unadapted_error,
              100 * check.p90_unadapted_error, 100 * check.steps.median, 100 * check.steps.p90,
              100 * check.steps.bias);
+}
+
+std::string prediction_json(const PredictionSetting& setting, const PredictionCheck& check) {
+  JsonWriter out;
+  out.begin_object().field("model", setting.model).field("machine", setting.machine);
+  out.field("kernel_rates", setting.kernels).field("threads", setting.threads).field("isa", setting.isa);
+  out.key("tests").begin_array();
+  for (const PredictionRow& row : check.rows) {
+    out.begin_object().field("test", row.test).field("measured_seconds", row.measured);
+    out.field("predicted_seconds", row.predicted).field("error", row.error());
+    out.field("unadapted_seconds", row.unadapted).field("unadapted_error", row.unadapted_error());
+    out.field("bound", step_part_name(row.bound)).end_object();
+  }
+  out.end_array().field("median_error", check.median_error).field("p90_error", check.p90_error);
+  out.field("median_unadapted_error", check.median_unadapted_error);
+  out.field("p90_unadapted_error", check.p90_unadapted_error).key("steps").begin_object();
+  out.field("count", check.steps.count).field("median_error", check.steps.median);
+  out.field("p90_error", check.steps.p90).field("bias", check.steps.bias).end_object().end_object();
+  return out.take() + "\n";
 }
 
 }  // namespace kvasir

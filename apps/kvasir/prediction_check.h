@@ -38,7 +38,16 @@ std::vector<BenchShape> prediction_shapes(uint32_t context_length);
 Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfile& machine,
                                           const std::function<void(const std::string& test)>& progress = {});
 
-// The table for people.
-std::string prediction_md(const PredictionCheck& check);
+// What a check was run on.
+struct PredictionSetting {
+  std::string model;
+  std::string machine;  // where its rates are from
+  bool kernels = true;  // whether it has the kernels' rates, or they were derived from its peaks
+  uint32_t threads = 1;
+  std::string isa;
+};
+// The table for people, and the same numbers with every digit.
+std::string prediction_md(const PredictionSetting& setting, const PredictionCheck& check);
+std::string prediction_json(const PredictionSetting& setting, const PredictionCheck& check);
 
 }  // namespace kvasir

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include <algorithm>
 
@@ -29,7 +30,7 @@ TEST(PredictionCheck, ShapesStayWithinTheContext) {
   EXPECT_TRUE(prediction_shapes(100).empty());
 }
 
-TEST(PredictionCheck, TableHasSignedErrors) {
+PredictionCheck one_test() {
   PredictionCheck check;
   check.rows = {{.test = "pp128",
                  .predicted = 0.110,
@@ -38,12 +39,30 @@ TEST(PredictionCheck, TableHasSignedErrors) {
                  .bound = StepPart::kCompute}};
   check.median_error = 0.1;
   check.steps = {.count = 3, .median = 0.02, .p90 = 0.06, .bias = -0.01};
-  const std::string table = prediction_md(check);
+  return check;
+}
+
+TEST(PredictionCheck, TableHasSignedErrors) {
+  const std::string table = prediction_md({.model = "m", .machine = "file", .isa = "scalar"}, one_test());
+  EXPECT_THAT(table, HasSubstr("m, 1 threads, scalar; machine file\n"));
   EXPECT_THAT(table, HasSubstr("110.000 ms"));
   EXPECT_THAT(table, HasSubstr("+10.0 %"));
   EXPECT_THAT(table, HasSubstr("-50.0 %"));
   EXPECT_THAT(table, HasSubstr("compute"));
   EXPECT_THAT(table, HasSubstr("bias -1.0 %"));
+}
+
+TEST(PredictionCheck, JsonHasEveryNumber) {
+  const boost::json::value json = boost::json::parse(prediction_json({.model = "m"}, one_test()));
+  EXPECT_EQ(json.at("model"), "m");
+  const boost::json::value& test = json.at("tests").at(0);
+  EXPECT_EQ(test.at("test"), "pp128");
+  EXPECT_EQ(test.at("measured_seconds"), 0.1);
+  EXPECT_EQ(test.at("predicted_seconds"), 0.11);
+  EXPECT_NEAR(test.at("error").as_double(), 0.1, 1e-12);
+  EXPECT_EQ(test.at("unadapted_error"), -0.5);
+  EXPECT_EQ(json.at("median_error"), 0.1);
+  EXPECT_EQ(json.at("steps").at("bias"), -0.01);
 }
 
 }  // namespace

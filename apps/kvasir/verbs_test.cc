@@ -216,6 +216,39 @@ TEST(Plan, WorksFromAFileAndAConfig) {
   EXPECT_EQ(run({"plan", "--list"}).code, kExitOk);
 }
 
+TEST(Plan, ChecksOnlyWhatItCanRun) {
+  const TestFile gguf(TinyModel{}.bytes());
+  const Outcome name = run({"plan", "Llama 2 7B", "--check"});
+  EXPECT_EQ(name.code, kExitUsage);
+  EXPECT_THAT(name.errors, HasSubstr("Llama 2 7B is no GGUF file"));
+  const Outcome machine = run({"plan", gguf.path(), "--check", "--machine", "M1"});
+  EXPECT_EQ(machine.code, kExitUsage);
+  EXPECT_THAT(machine.errors, HasSubstr("--machine M1 cannot be checked"));
+  const Outcome weights = run({"plan", gguf.path(), "--check", "--weights", "Q8_0"});
+  EXPECT_EQ(weights.code, kExitUsage);
+  EXPECT_THAT(weights.errors, HasSubstr("--weights cannot be checked"));
+  const Outcome file = run({"plan", gguf.path(), "--check", "--machine", "./none.json"});
+  EXPECT_EQ(file.code, kExitUsage);
+  EXPECT_THAT(file.errors, HasSubstr("./none.json"));
+}
+
+TEST(Plan, ChecksAModelHere) {
+  HardwareProfile p;
+  p.threads = 1;
+  p.clock_hz = 3e9;
+  p.measured_at = "2026-11-30T00:00:00Z";
+  p.int8_macs = p.f32_macs = {1e11, 1e11};
+  p.reads = {{uint64_t{1} << 20, {1e10, 1e10}}};
+  p.kernels = derived_rates(p, std::vector<DType>{DType::kF32});
+  const TestFile gguf(TinyModel{.context = 600}.bytes()), profile(p.to_json());
+  const StdoutTo sink("/dev/null");
+  for (const char* output : {"md", "json"}) {
+    const Outcome outcome =
+        run({"plan", gguf.path(), "--check", "--machine", profile.path(), "-t", "1", "-o", output});
+    EXPECT_EQ(outcome.code, kExitOk) << outcome.errors;
+  }
+}
+
 TEST(Bench, RefusesToMeasureNothing) {
   const Outcome outcome = run({"bench", "m.gguf", "-p", "0", "-n", "0"});
   EXPECT_EQ(outcome.code, kExitUsage);
