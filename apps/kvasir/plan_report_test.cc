@@ -53,6 +53,7 @@ TEST(PlanRequest, NamesTheFlagThatIsWrong) {
 MachineSpec measured_machine() {
   HardwareProfile p;
   p.cpu = "measured one";
+  p.clock_hz = 3e9;
   p.threads = 2;
   p.int8_macs = {1e11, 2e11};
   p.f32_macs = {1e10, 2e10};

@@ -327,6 +327,14 @@ std::vector<std::string> plan_notes(const PlanReport& report) {
         "Times are floors, the least that the machine's rates allow; kernels reach a part of that. A GGUF "
         "file "
         "on a machine that `kvasir bench machine` measured is predicted instead.");
+  const auto beaten = [&](uint64_t batch) {
+    return report.derivation.value(reached_id(batch_id(batch, "tpot"))) > 1;
+  };
+  if (in.predictor && std::any_of(report.batches.begin(), report.batches.end(), beaten))
+    notes.push_back(
+        "Where more than 100 % is reached, the kernels were measured to read faster than the plain reading "
+        "that "
+        "the floor is made from.");
   if (in.machine.profile)
     notes.push_back(
         "This machine's rates were measured, those of others are their data sheets', which are higher.");

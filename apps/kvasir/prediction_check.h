@@ -40,11 +40,11 @@ Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfi
 
 // What a check was run on.
 struct PredictionSetting {
-  std::string model;
-  std::string machine;  // where its rates are from
-  bool kernels = true;  // whether it has the kernels' rates, or they were derived from its peaks
+  std::string model = {};
+  std::string machine = {};  // where its rates are from
+  bool kernels = true;       // whether it has the kernels' rates, or they were derived from its peaks
   uint32_t threads = 1;
-  std::string isa;
+  std::string isa = {};
 };
 // The table for people, and the same numbers with every digit.
 std::string prediction_md(const PredictionSetting& setting, const PredictionCheck& check);
