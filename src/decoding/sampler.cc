@@ -94,10 +94,8 @@ void Sampler::mask(std::span<float> logits, uint32_t output_count, SamplerScratc
     std::fill(logits.begin(), logits.end(), -kInfinity);
     for (const Candidate& c : kept) logits[static_cast<size_t>(c.id)] = c.x;
   }
-  if (params_.ignore_eos)
-    for (TokenId t : end_tokens_) logits[static_cast<size_t>(t)] = -kInfinity;
-  if (output_count < params_.min_tokens)
-    for (TokenId t : late_tokens_) logits[static_cast<size_t>(t)] = -kInfinity;
+  for (const auto tokens : masked_tokens(output_count))
+    for (TokenId t : tokens) logits[static_cast<size_t>(t)] = -kInfinity;
 }
 
 namespace {
@@ -135,10 +133,10 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position,
 
   TokenId token = best;
   const RaceKey key = {params_.seed, position, choice_};
-  if (params_.temperature >= kGreedyBelow && by_rank()) {
+  if (!greedy() && by_rank()) {
     gather_largest(logits, static_cast<size_t>(params_.top_k), scratch);
     token = draw_ranked(max, key, scratch);
-  } else if (params_.temperature >= kGreedyBelow) {
+  } else if (!greedy()) {
     scale(logits, max, 1.0f / params_.temperature);
     token = draw_row(logits, best, key, scratch);
   }
@@ -147,13 +145,11 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position,
 }
 
 uint32_t Sampler::logits_wanted(uint32_t output_count) const {
-  const bool greedy = params_.temperature < kGreedyBelow;
   if (params_.logprobs >= 0 || penalises() || !params_.logit_bias.empty() || params_.allowed_tokens)
     return kAllLogits;
-  if (!greedy && !by_rank()) return kAllLogits;
-  size_t wanted = greedy ? 1 : static_cast<size_t>(params_.top_k);
-  if (params_.ignore_eos) wanted += end_tokens_.size();
-  if (output_count < params_.min_tokens) wanted += late_tokens_.size();
+  if (!greedy() && !by_rank()) return kAllLogits;
+  size_t wanted = greedy() ? 1 : static_cast<size_t>(params_.top_k);
+  for (const auto tokens : masked_tokens(output_count)) wanted += tokens.size();
   return wanted <= BestLogits::kMost ? static_cast<uint32_t>(wanted) : kAllLogits;
 }
 
@@ -163,27 +159,31 @@ Result<SampledToken> Sampler::sample(const BestLogits& best, uint32_t position, 
   if (best.unsound.id != kNoToken) return unsound_error(best.unsound, position);
   auto& kept = scratch.candidates;
   kept.assign(best.list().begin(), best.list().end());
-  std::erase_if(kept, [&](const Candidate& c) { return masked(c.id, output_count); });
+  for (const auto tokens : masked_tokens(output_count))
+    std::erase_if(kept,
+                  [&](const Candidate& c) { return std::binary_search(tokens.begin(), tokens.end(), c.id); });
   if (kept.empty()) return nothing_left(position, output_count);
-  const bool greedy = params_.temperature < kGreedyBelow;
-  keep_best(kept, greedy ? 1 : static_cast<size_t>(params_.top_k));
-  if (greedy) return unscored(kept[0].id);
+  keep_best(kept, greedy() ? 1 : static_cast<size_t>(params_.top_k));
+  if (greedy()) return unscored(kept[0].id);
   const float max = std::min_element(kept.begin(), kept.end(), ranks_before)->x;
   return unscored(draw_ranked(max, {params_.seed, position, choice_}, scratch));
 }
 
-bool Sampler::masked(TokenId token, uint32_t output_count) const {
-  const auto holds = [token](const std::vector<TokenId>& sorted) {
-    return std::binary_search(sorted.begin(), sorted.end(), token);
-  };
-  return (params_.ignore_eos && holds(end_tokens_)) ||
-         (output_count < params_.min_tokens && holds(late_tokens_));
+std::array<std::span<const TokenId>, 2> Sampler::masked_tokens(uint32_t output_count) const {
+  std::array<std::span<const TokenId>, 2> masked;
+  if (params_.ignore_eos) masked[0] = end_tokens_;
+  if (output_count < params_.min_tokens) masked[1] = late_tokens_;
+  return masked;
 }
 
 Status Sampler::nothing_left(uint32_t position, uint32_t output_count) const {
   if (params_.allowed_tokens || params_.ignore_eos || output_count < params_.min_tokens)
     return invalid_argument("allowed_tokens, min_tokens and ignore_eos leave no token to choose");
   return internal_error(fmt::format("every logit of the model at position {} is -inf", position));
+}
+
+bool Sampler::greedy() const {
+  return params_.temperature < kGreedyBelow;
 }
 
 bool Sampler::by_rank() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -67,8 +68,10 @@ class Sampler {
  private:
   void adjust(std::span<float> logits) const;
   void mask(std::span<float> logits, uint32_t output_count, SamplerScratch& scratch) const;
-  bool masked(TokenId token, uint32_t output_count) const;
+  // What may not be chosen now, apart from allowed_tokens; each list ascending, perhaps overlapping.
+  std::array<std::span<const TokenId>, 2> masked_tokens(uint32_t output_count) const;
   Status nothing_left(uint32_t position, uint32_t output_count) const;
+  bool greedy() const;
   bool by_rank() const;
   float race_floor() const;
   uint64_t mass_share(double total) const;
