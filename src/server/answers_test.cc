@@ -47,6 +47,37 @@ TEST_F(ApiServerTest, CompletionOfSeveralPromptsTimesN) {
   EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), 12);
 }
 
+// The fake engine's tokens have the log-probability -(byte % 5) / 4: "d" 0, "e" -0.25, the end -0.5. So the
+// means are -0.5, -0.19, -0.25 and -0.1, while the second has the lowest sum.
+TEST_F(ApiServerTest, BestOfGivesTheBestByMeanLogprob) {
+  start();
+  engine_.answer = [](const Request& r, uint32_t c) {
+    static const std::vector<std::string> kAnswers = {"", "dde", "d", "dddd"};
+    return kAnswers[(c + r.prompt[0]) % 4];
+  };
+  const auto answer = post("/v1/completions", R"({"prompt":["x","y"],"n":2,"best_of":4})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const json::value body = parsed(answer.body);
+  std::vector<std::string> texts;
+  for (const json::value& choice : body.at("choices").as_array()) {
+    EXPECT_EQ(choice.at("index").as_int64(), static_cast<int64_t>(texts.size()));
+    EXPECT_TRUE(choice.at("logprobs").is_null());
+    texts.emplace_back(choice.at("text").as_string());
+  }
+  EXPECT_THAT(texts, ElementsAre("dddd", "dde", "dddd", "dde"));
+  EXPECT_EQ(engine_.last_request.n, 4u);
+  EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), 2 * (1 + 4 + 2 + 5));
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), 2);
+}
+
+TEST_F(ApiServerTest, BestOfKeepsTheLogprobsThatWereAskedFor) {
+  start();
+  engine_.answer = [](const Request&, uint32_t c) { return std::string(c == 1 ? "d" : "c"); };
+  const json::object answer = complete(R"("best_of":3,"logprobs":1)");
+  EXPECT_EQ(choice_of(answer).at("text").as_string(), "d");
+  EXPECT_EQ(choice_of(answer).at("logprobs").at("tokens").as_array()[0].as_string(), "d");
+}
+
 TEST_F(ApiServerTest, SeedsAreFreshAndReturned) {
   start();
   EXPECT_EQ(chat("\"seed\":-5").at("seed").as_int64(), -5);

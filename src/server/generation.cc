@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <numeric>
 
 #include "base/log.h"
 #include "server/json_writer.h"
@@ -40,7 +41,7 @@ Generation::Generation(const ServedModel& model, std::shared_ptr<HttpExchange> e
       request_(std::move(request)),
       prompts_(std::move(prompts)),
       prompt_logprobs_(prompts_.size()),
-      choices_(prompts_.size() * static_cast<size_t>(request_.n)),
+      choices_(prompts_.size() * drawn()),
       logprob_json_(*model.tokenizer, request_.tokens_as_ids),
       show_output_(request_.max_tokens != 0) {
   head_.chat = request_.chat;
@@ -60,11 +61,11 @@ Request Generation::engine_request(size_t prompt) {
   r.prompt = prompts_[prompt].tokens;
   r.sampling = request_.sampling;
   r.sampling.seed = static_cast<uint64_t>(head_.seed);
-  r.sampling.logprobs = -1;
+  r.sampling.logprobs = chooses() ? 0 : -1;
   if (request_.wants_logprobs()) {
     r.sampling.logprobs = static_cast<int32_t>(request_.chat ? request_.top_logprobs : request_.logprobs);
   }
-  r.n = static_cast<uint32_t>(request_.n);
+  r.n = static_cast<uint32_t>(request_.drawn());
   r.stop = request_.stop;
   r.include_stop = request_.include_stop;
   r.special_text = !request_.skip_special_tokens;
@@ -145,7 +146,7 @@ void Generation::on_event(size_t prompt, TokenEvent&& event) {
     return fail(api_error_of(unavailable("the request was cancelled")));
   last_token_ = std::chrono::steady_clock::now();
   if (first_token_ == std::chrono::steady_clock::time_point{}) first_token_ = last_token_;
-  const size_t index = prompt * static_cast<size_t>(request_.n) + event.choice;
+  const size_t index = prompt * drawn() + event.choice;
   collect(choices_[index], std::move(event));
   if (streaming_) send_part(index);
   if (!all_finished()) return;
@@ -161,6 +162,9 @@ void Generation::collect(Choice& choice, TokenEvent&& event) {
   if (!show_output_) return;
   choice.output_tokens = event.output_tokens;
   choice.stop_reason = json_of(event);
+  if (chooses()) {
+    for (const SampledToken& token : event.logprobs) choice.logprob += token.logprob;
+  }
   if (request_.wants_logprobs()) {
     choice.logprobs.insert(choice.logprobs.end(), std::make_move_iterator(event.logprobs.begin()),
                            std::make_move_iterator(event.logprobs.end()));
@@ -199,7 +203,7 @@ std::span<const SampledToken> Generation::prompt_logprobs(size_t prompt, int64_t
 
 std::string Generation::take_logprobs(size_t index, bool with_prompt) {
   Choice& choice = choices_[index];
-  const size_t prompt = index / static_cast<size_t>(request_.n);
+  const size_t prompt = index / drawn();
   std::vector<SampledToken> tokens = std::move(choice.logprobs);
   choice.logprobs.clear();
   if (request_.chat) return logprob_json_.chat(tokens);
@@ -235,7 +239,7 @@ ChoicePart Generation::take_part(size_t index) {
   part.first_call = choice.calls_sent;
   choice.calls_sent += part.calls.size();
   if (request_.token_ids) part.token_ids = std::exchange(choice.tokens, {});
-  if (part.first) add_prompt(index / static_cast<size_t>(request_.n), &part);
+  if (part.first) add_prompt(index / drawn(), &part);
   const bool with_prompt = part.first && request_.echo;
   if (request_.wants_logprobs() && (with_prompt || !choice.logprobs.empty())) {
     part.logprobs = take_logprobs(index, with_prompt);
@@ -268,10 +272,28 @@ void Generation::end_stream() {
 void Generation::send_whole() {
   if (std::exchange(ended_, true)) return;
   std::vector<ChoicePart> parts;
-  for (size_t i = 0; i < choices_.size(); ++i) parts.push_back(take_part(i));
+  for (const size_t index : given_choices()) {
+    parts.push_back(take_part(index));
+    parts.back().index = static_cast<uint32_t>(parts.size() - 1);
+  }
   HttpResponse response;
   response.body = answer_json(head_, parts, usage(), timings());
   exchange_->respond(std::move(response));
+}
+
+// The choices of the answer in their order: of each prompt all, or the best.
+std::vector<size_t> Generation::given_choices() const {
+  std::vector<size_t> all(choices_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  if (!chooses()) return all;
+  std::vector<size_t> given;
+  for (auto of_prompt = all.begin(); of_prompt != all.end(); of_prompt += request_.drawn()) {
+    std::stable_sort(of_prompt, of_prompt + request_.drawn(), [this](size_t a, size_t b) {
+      return choices_[a].mean_logprob() > choices_[b].mean_logprob();
+    });
+    given.insert(given.end(), of_prompt, of_prompt + request_.n);
+  }
+  return given;
 }
 
 bool Generation::all_finished() const {
@@ -283,7 +305,7 @@ Usage Generation::usage() const {
   Usage usage;
   for (size_t i = 0; i < prompts_.size(); ++i) {
     usage.prompt_tokens += prompts_[i].tokens.size();
-    usage.cached_tokens += choices_[i * static_cast<size_t>(request_.n)].cached_tokens;
+    usage.cached_tokens += choices_[i * drawn()].cached_tokens;
   }
   for (const Choice& choice : choices_) usage.completion_tokens += choice.output_tokens;
   return usage;

@@ -22,8 +22,9 @@ namespace kvasir {
 
 // One chat or text completion being answered: hands its prompts to the engine, collects the events of all
 // choices and writes them as a stream or as one answer, and cancels them when the client leaves. Choice c of
-// prompt p has index p * n + c. Everything runs on the exchange's I/O thread but the sink, which only passes
-// events on to it.
+// prompt p has index p * drawn + c here, and p * n + its rank in the answer. Everything runs on the
+// exchange's I/O thread but the sink, which only passes events on to it. Where more answers are drawn than
+// given (best_of), the best of each prompt are chosen when all have ended.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   Generation(const ServedModel& model, std::shared_ptr<HttpExchange> exchange, GenerationRequest request,
@@ -48,6 +49,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::string stop_reason;  // JSON
     uint32_t cached_tokens = 0;
     uint32_t output_tokens = 0;
+    double logprob = 0;  // of all its tokens together; kept where the best are chosen
+
+    double mean_logprob() const { return output_tokens == 0 ? 0 : logprob / output_tokens; }
   };
   struct Mail {
     size_t prompt = 0;
@@ -61,8 +65,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void collect(Choice& choice, TokenEvent&& event);
   void send_part(size_t index);
   void send_whole();
+  std::vector<size_t> given_choices() const;
   void end_stream();
   ChoicePart take_part(size_t index);
+  size_t drawn() const { return static_cast<size_t>(request_.drawn()); }
+  bool chooses() const { return request_.drawn() > request_.n; }
   void add_prompt(size_t prompt, ChoicePart* part);
   std::string take_logprobs(size_t index, bool with_prompt);
   std::span<const SampledToken> prompt_logprobs(size_t prompt, int64_t top,

@@ -42,7 +42,7 @@ struct GenerationRequest {
   std::optional<int64_t> max_tokens;
   std::string_view max_tokens_name = "max_tokens";  // as the request spells it; of the table of fields
   int64_t n = 1;
-  std::optional<int64_t> best_of;
+  std::optional<int64_t> best_of;  // at least n
   std::vector<std::string> stop;
   bool include_stop = false;
   bool skip_special_tokens = true;
@@ -61,6 +61,8 @@ struct GenerationRequest {
   bool tokens_as_ids = false;    // "token_id:N" instead of text in logprobs
   std::string request_id;
 
+  // Answers that are generated per prompt; n of them are given.
+  int64_t drawn() const { return best_of.value_or(n); }
   bool wants_logprobs() const { return chat ? chat_logprobs : logprobs >= 0; }
 };
 

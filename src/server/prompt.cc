@@ -223,6 +223,12 @@ Problem PromptBuilder::completions(const GenerationRequest& request, std::vector
 }
 
 Problem PromptBuilder::fit(GenerationRequest* request, const std::vector<Prompt>& prompts) const {
+  const uint32_t at_once = model_.engine->config().max_num_seqs;
+  if (request->best_of && *request->best_of > at_once) {
+    return bad_field("best_of", fmt::format("'best_of' is {}; this server runs {} sequences at once "
+                                            "(--max-num-seqs)",
+                                            *request->best_of, at_once));
+  }
   const uint64_t window = model_.context_window();
   uint64_t longest = 0;
   for (const Prompt& prompt : prompts) longest = std::max<uint64_t>(longest, prompt.tokens.size());

@@ -190,8 +190,13 @@ Problem check_combinations(const GenerationRequest& r) {
   if (r.chat && r.top_logprobs > 0 && !r.chat_logprobs) {
     return bad_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
   }
-  if (r.best_of && *r.best_of != r.n) {
-    return unsupported_field("best_of", "'best_of' other than 'n' is not supported");
+  if (r.drawn() < r.n) {
+    return bad_field("best_of", fmt::format("'best_of' ({}) must not be below 'n' ({})", r.drawn(), r.n));
+  }
+  if (r.stream && r.drawn() > r.n) {
+    return bad_field("best_of", fmt::format("'best_of' ({}) above 'n' ({}) cannot be streamed: which answers "
+                                            "are the best is known when all have ended",
+                                            r.drawn(), r.n));
   }
   if (r.continue_final_message && r.add_generation_prompt.value_or(false)) {
     return bad_field("continue_final_message",

@@ -185,7 +185,10 @@ TEST(RequestFields, CombinationsAreChecked) {
   EXPECT_EQ(param_of("\"max_tokens\":0,\"echo\":true", kCompletionField), "accepted");
   EXPECT_EQ(param_of("\"max_tokens\":3,\"min_tokens\":4"), "min_tokens");
   EXPECT_EQ(param_of("\"top_logprobs\":2"), "top_logprobs");
-  EXPECT_EQ(param_of("\"best_of\":4,\"n\":2", kCompletionField), "best_of");
+  EXPECT_EQ(param_of("\"best_of\":2,\"n\":4", kCompletionField), "best_of");
+  EXPECT_EQ(param_of("\"best_of\":4,\"n\":2", kCompletionField), "accepted");
+  EXPECT_EQ(param_of("\"best_of\":4,\"n\":2,\"stream\":true", kCompletionField), "best_of");
+  EXPECT_EQ(param_of("\"best_of\":2,\"n\":2,\"stream\":true", kCompletionField), "accepted");
   EXPECT_EQ(param_of("\"continue_final_message\":true,\"add_generation_prompt\":true"),
             "continue_final_message");
   EXPECT_EQ(param_of("\"chat_template_kwargs\":{\"tokenize\":false}"), "chat_template_kwargs.tokenize");

@@ -159,6 +159,16 @@ def test_same_answer_after_a_cache_hit(client):
     assert answers[2].usage.prompt_tokens_details.cached_tokens > 0
 
 
+def test_best_of_gives_those_of_n_that_are_most_likely(client):
+    fields = {"model": "any", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 1, "seed": 5, "logprobs": 1}
+    drawn = client.completions.create(n=4, **fields)
+    best_first = sorted(drawn.choices, key=lambda c: -sum(c.logprobs.token_logprobs) / len(c.logprobs.tokens))
+    best = client.completions.create(n=2, best_of=4, **fields)
+    assert [choice.text for choice in best.choices] == [choice.text for choice in best_first[:2]]
+    assert [choice.index for choice in best.choices] == [0, 1]
+    assert best.usage.completion_tokens == drawn.usage.completion_tokens
+
+
 def test_text_parts_and_null_content_are_what_they_say(client):
     parts = [{"type": "text", "text": "What is the capital"}, {"type": "text", "text": "of Japan?"}]
     joined = [{"role": "user", "content": "What is the capital\nof Japan?"}]  # a line each, as vLLM joins them
