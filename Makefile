@@ -25,6 +25,7 @@ help:
 	@echo 'make build        the release binary: build/release/kvasir'
 	@echo 'make test-dev     unit tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make test-tsan    engine and server tests under ThreadSanitizer'
+	@echo 'make soak         random scenarios against the real scheduler and engine for SECONDS=600 (or SEEDS=100000)'
 	@echo 'make test-neon    the kernels and a model as AArch64 programs, under qemu'
 	@echo 'make goldens      make tests/data/golden again from transformers (installs torch)'
 	@echo 'make bench-peers  measure Kvasir, llama.cpp and OpenVINO side by side (builds and installs them;'
@@ -65,6 +66,18 @@ test-tsan: SUITES = tsan
 test-neon: SUITES = neon
 test-neon: SETUP = --neon
 test-dev test-tsan test-neon: test
+
+# Other seeds than the short run of `make test`; FIRST=N begins elsewhere. A seed that fails is printed with the
+# line that plays it again.
+SECONDS ?= 600
+FIRST ?= 100000
+SOAK = $(if $(SEEDS),--seeds $(SEEDS),--seconds $(shell expr $(SECONDS) / 2)) --first $(FIRST)
+.PHONY: soak
+soak: setup
+	@cmake --preset release $(CMAKE_FLAGS) >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target kvasir_sim
+	@build/release/tests/sim/kvasir_sim --world scheduler $(SOAK)
+	@build/release/tests/sim/kvasir_sim --world engine $(SOAK)
 
 .PHONY: bench
 bench: build

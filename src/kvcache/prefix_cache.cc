@@ -13,17 +13,16 @@
 namespace kvasir {
 namespace {
 
-constexpr uint32_t kSpareNodes = 4096;
 constexpr uint32_t kMaxNodes = uint32_t{1} << 30;
 
 // A node per block, for each holds one at least. Not so where every layer has a window: of a long prefix only
 // the end is resident then, and the nodes before it hold nothing.
-uint32_t node_capacity(const KvLayout& layout, uint32_t blocks) {
+uint32_t node_capacity(const KvLayout& layout, uint32_t blocks, uint32_t spare) {
   uint64_t per_block = 4;
   for (const KvLayout::Group& group : layout.groups()) {
     if (group.window == 0) per_block = 1;
   }
-  return static_cast<uint32_t>(std::min<uint64_t>(blocks * per_block + kSpareNodes, kMaxNodes));
+  return static_cast<uint32_t>(std::min<uint64_t>(blocks * per_block + spare, kMaxNodes));
 }
 
 }  // namespace
@@ -42,7 +41,7 @@ PrefixCache::PrefixCache(const KvLayout& layout, BlockPool& pool, const Options&
   runs_.resize(layout.groups().size());
   tags_.resize(pool.total());
   if (!options.enabled) return;
-  const uint32_t capacity = node_capacity(layout, pool.total());
+  const uint32_t capacity = node_capacity(layout, pool.total(), options.spare_nodes);
   nodes_.resize(capacity);
   node_tokens_.resize(size_t{capacity} * block_size_, kNoToken);
   node_blocks_.resize(size_t{capacity} * units_, kNoBlock);

@@ -28,7 +28,8 @@ class PrefixCache {
   struct Options {
     bool enabled = true;
     uint64_t hash_seed = 0;
-    uint32_t hash_bits = 64;  // fewer force collisions, in tests
+    uint32_t hash_bits = 64;      // fewer force collisions, in tests
+    uint32_t spare_nodes = 4096;  // beside one per block; fewer force their want, in tests
   };
   PrefixCache(const KvLayout& layout, BlockPool& pool, const Options& options);
 

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Plants faults in the scheduler and the KV cache, one at a time, and shows how soon the simulator finds each.
+
+Nothing in the working tree changes: a mutated copy of one source file is compiled as build/release compiles
+the original, and linked in its place into a kvasir_sim of its own under build/mutants. Build kvasir_sim first:
+
+    cmake --build --preset release --target kvasir_sim
+    tests/sim/mutants.py [--seeds 20000] [NAME ...]
+
+Exits 1 if a fault was not found.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = ROOT / "build" / "release"
+OUT = ROOT / "build" / "mutants"
+SCHEDULER, TABLE = "src/engine/scheduler.cc", "src/kvcache/block_table.cc"
+CACHE, POOL = "src/kvcache/prefix_cache.cc", "src/kvcache/block_pool.cc"
+
+# Name: what is broken, file, what is there, what stands there instead (every occurrence).
+MUTANTS = {
+    "leak-on-preempt": ("a preempted sequence keeps its blocks", SCHEDULER,
+                        "  s.computed = 0;\n  s.state = Sequence::State::kWaiting;\n  s.table.release();\n",
+                        "  s.computed = 0;\n  s.state = Sequence::State::kWaiting;\n"),
+    "preempt-oldest": ("the oldest is preempted", SCHEDULER,
+                       "Sequence& s = *running_.back();\n  running_.pop_back();",
+                       "Sequence& s = *running_.front();\n  running_.erase(running_.begin());"),
+    "never-woken": ("a follower is not woken when its blocks are there", SCHEDULER,
+                    "if (s.leader != nullptr && s.leader->computed < s.leader_tokens)",
+                    "if (s.leader != nullptr)"),
+    "dead-leader": ("a follower waits on for a sequence that has gone", SCHEDULER,
+                    "  sequence.table.release();\n  drop_followers(sequence);", "  sequence.table.release();"),
+    "no-following": ("what another is computing is computed again", SCHEDULER,
+                     "if (common > best && common > r->computed)", "if (false && common > best)"),
+    "scored-from-cache": ("rows whose logits are wanted come from the cache", SCHEDULER,
+                          "std::min(s.known() - 1, s.logits_from())", "s.known() - 1"),
+    "overcommit": ("more rows are planned than the pool has blocks for", SCHEDULER,
+                   "return rows;\n}\n\n// Gives s up to", "return std::max(rows, 1u);\n}\n\n// Gives s up to"),
+    "early-entry": ("a block enters the cache before its last token is computed", TABLE,
+                    "(entered_ + 1) * size <= computed)",
+                    "(entered_ + 1) * size <= std::min<size_t>(computed + 1, tokens.size()))"),
+    "write-shared": ("a block of two owners is written", TABLE, "> 1", "> 2"),
+    "write-cached": ("a cached block is written", TABLE, "cache_.forget(id);", ";"),
+    "lost-copy": ("a shared block is replaced without its copy", TABLE,
+                  "    copies->push_back({id, fresh});\n", "    (void)copies;\n"),
+    "fork-unshared": ("a fork does not count as owner", TABLE,
+                      "if (id != kNoBlock) pool_.share(id);", "(void)id;"),
+    "exchange-leak": ("the copy of an equal block is not given back", TABLE,
+                      "      pool_.release(mine[u]);\n      mine[u] = there[u];", "      mine[u] = there[u];"),
+    "window-early": ("blocks leave a window too early", TABLE,
+                     "first_visible(group.window, computed)", "first_visible(group.window, computed + 17)"),
+    "window-leak": ("blocks that left a window are not given back", TABLE,
+                    "for (; group.first < first; ++group.first) release_entry(group, group.first);",
+                    "group.first = std::max(group.first, first);"),
+    "part-entered": ("a block of which a part was taken counts as the sequence's own", TABLE,
+                     "entered_ = hit.tokens / layout_.block_size();", "entered_ = hit.entries;"),
+    "pin-leak": ("a table that is given up keeps its place in the tree", TABLE,
+                 "    cache_.unpin(node_);\n    node_ = up;", "    node_ = up;"),
+    "salt-leak": ("salts are never forgotten", TABLE, "  release();\n  cache_.close_salt(salt_);",
+                  "  release();"),
+    "hash-trusted": ("a prefix is found by its hash alone", CACHE,
+                     "node.hash == hash && node.parent == parent &&\n        std::memcmp(tokens_of(n), tokens, "
+                     "block_size_ * sizeof(TokenId)) == 0", "node.hash == hash"),
+    "parent-ignored": ("a block is found under another's parent", CACHE,
+                       "node.hash == hash && node.parent == parent &&", "node.hash == hash &&"),
+    "salt-ignored": ("prefixes are shared across salts", CACHE, "kRoot | salt", "(salt, kRoot)"),
+    "window-unchecked": ("a hit lacks blocks of a window", CACHE,
+                         "usable = usable && runs_[g] >= depth - first;", "(void)first;"),
+    "no-part": ("the last block of a hit is never used in part", CACHE,
+                "if (usable) best =", "if (usable && boundary == depth * block_size_) best ="),
+    "stale-tag": ("a block that is written stays in the tree", CACHE,
+                  "    pool_.forget(ids[u]);\n    ids[u] = kNoBlock;", "    pool_.forget(ids[u]);"),
+    "cached-twice": ("a block is owned and cached", POOL,
+                     "if (b.refs == 0) unlink_cached(index);\n  ++b.refs;", "++b.refs;"),
+}
+
+
+def compile_command(source):
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        if entry["file"].endswith("/" + source):
+            return entry["command"].split(" && ")[-1], entry["directory"]
+    raise SystemExit(f"{source} is not in {BUILD}/compile_commands.json; run cmake --preset release")
+
+
+def link_command():
+    lines = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "kvasir_sim"], check=True, capture_output=True,
+                           text=True).stdout.splitlines()
+    line = [l for l in lines if "-o tests/sim/kvasir_sim " in l][-1]
+    return re.sub(r"^: && | && :$", "", line)
+
+
+def build(name, source, text):
+    folder = OUT / name
+    folder.mkdir(parents=True, exist_ok=True)
+    mutated = folder / pathlib.Path(source).name
+    mutated.write_text(text)
+    command, directory = compile_command(source)
+    words = shlex.split(command)
+    words = [w for w in words if "ccache" not in w]
+    at = words.index("-o")
+    words[at + 1] = str(folder / "mutant.o")
+    words[words.index("-c") + 1] = str(mutated)
+    words += ["-Wno-error", "-w"]
+    subprocess.run(words, cwd=directory, check=True)
+    link = shlex.split(link_command())
+    link[link.index("-o") + 1] = str(folder / "kvasir_sim")
+    # An object before the libraries is taken instead of a library's member of the same symbols.
+    link.insert(link.index("-o"), str(folder / "mutant.o"))
+    subprocess.run(link, cwd=BUILD, check=True)
+    return folder / "kvasir_sim"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20000)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    args = parser.parse_args()
+    unknown = set(args.names) - MUTANTS.keys()
+    if unknown:
+        parser.error(f"no mutant {', '.join(sorted(unknown))}; there are {', '.join(MUTANTS)}")
+    print("| fault | seeds until found | operations after shrinking | what was said |\n|---|---|---|---|", flush=True)
+    missed = 0
+    for name in args.names or MUTANTS:
+        what, source, old, new = MUTANTS[name]
+        text = (ROOT / source).read_text()
+        if old not in text:
+            print(f"| {name} | {source} no longer reads so | | |", flush=True)
+            missed += 1
+            continue
+        program = build(name, source, text.replace(old, new))
+        result = subprocess.run([program, "--seeds", str(args.seeds)], capture_output=True, text=True)
+        found = re.search(r"^seed (\d+) failed: (.*)", result.stdout, re.M)
+        if result.returncode == 0 or not found:
+            missed += 1
+            print(f"| {name}: {what} | NOT FOUND in {args.seeds} | | {result.stdout[-200:]!r} |", flush=True)
+            continue
+        operations = len(re.findall(r"^ {2} *\d+ (?:arrive|step|cancel)", result.stdout, re.M))
+        print(f"| {name}: {what} | {int(found[1]) + 1} | {operations} | {found[2][:110]} |", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
