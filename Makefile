@@ -30,6 +30,9 @@ help:
 	@echo 'make goldens      make tests/data/golden again from transformers (installs torch)'
 	@echo 'make bench-peers  measure Kvasir, llama.cpp and OpenVINO side by side (builds and installs them;'
 	@echo '                  PEERS="--long --models smollm2" chooses)'
+	@echo 'make bench-serving  put loads over HTTP to Kvasir, llama-server and OpenVINO; SERVING="mixed --rate 8"'
+	@echo '                  chooses (bench/serving/README.md)'
+	@echo 'make soak-http    ten minutes of rough clients against a small pool (SECONDS=60 for less)'
 	@echo 'make clean        remove build/'
 
 .PHONY: setup
@@ -113,6 +116,21 @@ bench-peers: build
 	@python3 tools/fetch_models.py all
 	@bench/peers/build_llama_cpp.sh
 	@.venv/bin/python bench/peers/compare.py $(PEERS)
+
+SERVING ?= shared --servers kvasir,llama-server,openvino --rounds 3
+.PHONY: bench-serving
+bench-serving: build
+	@tools/setup.sh --python --openvino
+	@python3 tools/fetch_models.py smollm2
+	@bench/peers/build_llama_cpp.sh
+	@.venv/bin/python bench/serving/serving_bench.py $(SERVING)
+
+SECONDS ?= 600
+.PHONY: soak-http
+soak-http: build
+	@tools/setup.sh --python
+	@python3 tools/fetch_models.py smollm2
+	@.venv/bin/python bench/serving/serving_bench.py soak --seconds $(SECONDS)
 
 .PHONY: clean
 clean:

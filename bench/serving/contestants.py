@@ -1,0 +1,144 @@
+"""Who takes part in a round and how a load is put to them: over HTTP, in static batches over HTTP, or straight into
+OpenVINO's pipeline. Each `run(model, loads, log)` gives one Outcome per load; the loads of one call meet the same
+process one after the other.
+"""
+
+import asyncio
+import dataclasses
+import json
+import subprocess
+import time
+
+import events
+import loads
+import measures
+import servers
+import wire
+import workloads
+
+CONTEXT = 1536   # tokens a slot of llama-server must hold: the longest prompt and its answer
+COUNTERS = ("kvasir_computed_tokens_total", "vllm:prefix_cache_hits_total", "vllm:num_preemptions_total",
+            "kvasir_steps_total", "kvasir_step_seconds_total")
+
+
+@dataclasses.dataclass
+class Outcome:
+    answers: list
+    fields: dict   # beside those of measures.summarise
+
+
+class OverHttp:
+    """A server and the way requests are put to it. `send(url, asks)` gives raw exchanges."""
+
+    def __init__(self, server, options, send=loads.open_loop, suffix="", useful=False):
+        self.server, self.port, self.slots = server, options.port, options.slots
+        self.send = send
+        self.name = server.name + suffix
+        self.useful = useful
+
+    def settings(self):
+        return self.server.settings()
+
+    def run(self, model, all_asks, log):
+        with self.server.start(model, self.port, self.slots, CONTEXT, log) as running:
+            warm_up(running, all_asks[0][0])
+            return [self.one_load(running, asks) for asks in all_asks]
+
+    def one_load(self, running, asks):
+        before, server_cpu, client_cpu = counters(running), running.cpu_seconds(), time.process_time()
+        started = time.perf_counter()
+        raws = asyncio.run(self.send(running.url, asks))
+        seconds = time.perf_counter() - started
+        fields = {"client_cpu_share": (time.process_time() - client_cpu) / seconds,
+                  "server_cpu_share": (running.cpu_seconds() - server_cpu) / seconds,
+                  "latest_send_ms": 1000 * max(raw.sent - raw.arrived for raw in raws)}
+        after = counters(running)
+        fields |= {name: after[name] - before[name] for name in after if name in before}
+        answers = [events.answer_of(raw) for raw in raws]
+        for answer, ask in zip(answers, asks):
+            if answer.finished and answer.prompt_tokens != len(ask.prompt):
+                answer.error = f"{answer.prompt_tokens} prompt tokens instead of {len(ask.prompt)}"
+            if answer.finished and answer.output_tokens != ask.tokens and not self.useful:
+                answer.error = f"{answer.output_tokens} tokens instead of {ask.tokens}"
+        return Outcome(answers, fields)
+
+
+def warm_up(running, ask):
+    """One short answer to a prompt that shares no beginning with the load's."""
+    short = workloads.Ask(tuple(reversed(ask.prompt[-16:])), 4)
+    answer = events.answer_of(asyncio.run(wire.post(running.url, loads.PATH, workloads.body(short), timeout=120)))
+    if not answer.finished:
+        raise RuntimeError(f"the first request failed: {answer.error}")
+
+
+def counters(running):
+    """Those of COUNTERS that the server has."""
+    try:
+        values = running.metrics()
+    except OSError:
+        return {}
+    return {name: values[name] for name in COUNTERS if name in values}
+
+
+class OpenVino:
+    def __init__(self, options, prefix_cache):
+        self.threads, self.prefix_cache = options.threads, prefix_cache
+        self.name = f"OpenVINO, prefix cache {prefix_cache}"
+
+    def settings(self):
+        return "no HTTP, 2,048 rows per step, dynamic split-fuse, 4 GiB of KV cache"
+
+    def run(self, model, all_asks, log):
+        script = servers.ROOT / "bench" / "serving" / "openvino_load.py"
+        command = [servers.PEERS / "bin" / "python", script, model.file, "--threads", self.threads, "--prefix-cache",
+                   self.prefix_cache]
+        text = json.dumps([[dataclasses.asdict(ask) for ask in asks] for asks in all_asks])
+        done = subprocess.run([str(word) for word in command], input=text, capture_output=True, text=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(done.stdout[-2000:] + done.stderr)
+        if done.returncode != 0:
+            raise RuntimeError(f"OpenVINO failed: {done.stderr.strip()[-2000:]}")
+        return [Outcome([self.answer(one) for one in answers], {}) for answers in json.loads(done.stdout.splitlines()[-1])]
+
+    def answer(self, one):
+        return events.Answer(sent=one["arrived"], finished=True, status=200, **one)
+
+
+def static_sender(size, padded):
+    async def send(url, asks):
+        return await loads.static_batches(url, asks, size, padded)
+    return send
+
+
+def closed_sender(clients):
+    async def send(url, asks):
+        return await loads.closed_loop(url, asks, clients)
+    return send
+
+
+def contestants(options):
+    """By --servers, in that order; with --static also Kvasir in static batches."""
+    found = []
+    for name in options.servers:
+        if name == "openvino":
+            found += [OpenVino(options, "on"), OpenVino(options, "off")]
+            continue
+        server = servers.SERVERS[name](options)
+        send = closed_sender(options.closed) if options.closed else loads.open_loop
+        found.append(OverHttp(server, options, send))
+        if name == "kvasir":
+            for size in options.static:
+                for padded in (True, False):
+                    suffix = f", static batches of {size}" + (", padded" if padded else "")
+                    found.append(OverHttp(server, options, static_sender(size, padded), suffix, useful=True))
+    return found
+
+
+def record(contestant, model, load, round_number, outcome, asks, limits):
+    """What is kept of one load."""
+    useful = [ask.tokens for ask in asks] if getattr(contestant, "useful", False) else None
+    fields = measures.summarise(outcome.answers, limits, useful)
+    errors = [answer.error for answer in outcome.answers if answer.error]
+    return {"load": load, "model": model.name, "server": contestant.name, "settings": contestant.settings(),
+            "round": round_number, "fields": fields | outcome.fields, "errors": errors[:5],
+            **measures.samples(outcome.answers)}
