@@ -27,11 +27,27 @@ class Outcome:
     fields: dict   # beside those of measures.summarise
 
 
+class CpuShares:
+    """Cores in use from now on, on average: by the server, by this client, and by all others, who disturb."""
+
+    def __init__(self, running):
+        self.running, self.begin = running, self.now(running)
+
+    def now(self, running):
+        return (time.perf_counter(), running.cpu_seconds() if running else 0.0, time.process_time(),
+                servers.machine_cpu_seconds())
+
+    def fields(self):
+        seconds, server, client, machine = (b - a for a, b in zip(self.begin, self.now(self.running)))
+        return {"server_cpu_share": server / seconds, "client_cpu_share": client / seconds,
+                "other_cpu_share": max(0.0, machine - server - client) / seconds}
+
+
 class OverHttp:
     """A server and the way requests are put to it. `send(url, asks)` gives raw exchanges."""
 
     def __init__(self, server, options, send=loads.open_loop, suffix="", useful=False):
-        self.server, self.port, self.slots = server, options.port, options.slots
+        self.server, self.slots = server, options.slots
         self.send = send
         self.name = server.name + suffix
         self.useful = useful
@@ -40,18 +56,14 @@ class OverHttp:
         return self.server.settings()
 
     def run(self, model, all_asks, log):
-        with self.server.start(model, self.port, self.slots, CONTEXT, log) as running:
+        with self.server.start(model, self.slots, CONTEXT, log) as running:
             warm_up(running, all_asks[0][0])
             return [self.one_load(running, asks) for asks in all_asks]
 
     def one_load(self, running, asks):
-        before, server_cpu, client_cpu = counters(running), running.cpu_seconds(), time.process_time()
-        started = time.perf_counter()
+        before, shares = counters(running), CpuShares(running)
         raws = asyncio.run(self.send(running.url, asks))
-        seconds = time.perf_counter() - started
-        fields = {"client_cpu_share": (time.process_time() - client_cpu) / seconds,
-                  "server_cpu_share": (running.cpu_seconds() - server_cpu) / seconds,
-                  "latest_send_ms": 1000 * max(raw.sent - raw.arrived for raw in raws)}
+        fields = shares.fields() | {"latest_send_ms": 1000 * max(raw.sent - raw.arrived for raw in raws)}
         after = counters(running)
         fields |= {name: after[name] - before[name] for name in after if name in before}
         answers = [events.answer_of(raw) for raw in raws]
@@ -98,7 +110,8 @@ class OpenVino:
         log.write_text(done.stdout[-2000:] + done.stderr)
         if done.returncode != 0:
             raise RuntimeError(f"OpenVINO failed: {done.stderr.strip()[-2000:]}")
-        return [Outcome([self.answer(one) for one in answers], {}) for answers in json.loads(done.stdout.splitlines()[-1])]
+        loads_answered = json.loads(done.stdout.splitlines()[-1])
+        return [Outcome([self.answer(one) for one in answers], {}) for answers in loads_answered]
 
     def answer(self, one):
         return events.Answer(sent=one["arrived"], finished=True, status=200, **one)

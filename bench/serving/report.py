@@ -13,7 +13,7 @@ COLUMNS = {  # title: (field, factor, digits)
     "cached": ("cached_tokens", 1, 0),
     "computed": ("kvasir_computed_tokens_total", 1, 0),
     "failed": ("failed", 1, 0),
-    "client CPU": ("client_cpu_share", 100, 1),
+    "cores in use: server / client / others": (("server_cpu_share", "client_cpu_share", "other_cpu_share"), 1, 3),
 }
 STALL = {
     "median gap before, ms": ("median_gap_before_ms", 1, 1),
@@ -24,6 +24,7 @@ STALL = {
     "longest / median during": ("max_during_over_median_during", 1, 1),
     "prompt": ("prompt_tokens", 1, 0),
     "its first token, s": ("prompt_ttft_ms", 1e-3, 2),
+    "cores others use": ("other_cpu_share", 1, 3),
 }
 WASTE = {
     "KV waste, mean": ("waste_mean", 100, 2),
@@ -33,6 +34,7 @@ WASTE = {
     "total, s": ("duration", 1, 2),
     "output tok/s": ("output_throughput", 1, 0),
     "failed": ("failed", 1, 0),
+    "cores others use": ("other_cpu_share", 1, 3),
 }
 SOAK = {
     "minutes": ("seconds", 1 / 60, 1), "requests": ("requests", 1, 0), "answered": ("answered", 1, 0),

@@ -1,5 +1,5 @@
-"""The servers a load can meet. Each is started by `start(model, port, ...)`, a context manager that gives a Running
-once it answers, and ends it afterwards; `settings` says in words how it was started.
+"""The servers a load can meet. Each is started by `start(model, slots, context, log)` on a free port, a context manager
+that gives a Running once it answers, and ends it afterwards; `settings` says in words how it was started.
 """
 
 import contextlib
@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -75,9 +76,23 @@ def cpu(pid):
     return 0.0
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def machine_cpu_seconds():
+    """What all processes together have used since the machine started."""
+    user, nice, system = map(int, pathlib.Path("/proc/stat").read_text().split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
-def started(command, port, log, environment=None):
-    """Runs `command` until the block ends, which begins when /health answers 200."""
+def started(command, log, environment=None):
+    """Runs `command` with a port until the block ends, which begins when /health answers 200."""
+    port = free_port()
+    command = [*command, "--port", port]
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w") as out:
         process = subprocess.Popen([str(word) for word in command], stdout=out, stderr=out, cwd=ROOT,
@@ -96,7 +111,8 @@ def wait_until_up(running):
         if running.process.poll() is not None:
             raise RuntimeError(f"the server ended with status {running.process.returncode}:\n{tail(running.log)}")
         with contextlib.suppress(urllib.error.URLError, OSError):
-            if urllib.request.urlopen(f"{running.url}/health", timeout=5).status == 200:
+            healthy = urllib.request.urlopen(f"{running.url}/health", timeout=5).status == 200
+            if healthy and running.process.poll() is None:
                 return
         time.sleep(0.2)
     raise RuntimeError(f"the server was not up after {START_TIMEOUT_S} s:\n{tail(running.log)}")
@@ -125,9 +141,8 @@ class Kvasir:
     def __init__(self, options):
         self.program, self.threads, self.flags = options.kvasir, options.threads, tuple(options.kvasir_flags)
 
-    def start(self, model, port, clients, context, log, more=()):
-        return started([self.program, "serve", model.file, "--port", port, "--threads", self.threads, *self.flags,
-                        *more], port, log)
+    def start(self, model, slots, context, log, more=()):
+        return started([self.program, "serve", model.file, "--threads", self.threads, *self.flags, *more], log)
 
     def settings(self):
         return " ".join(map(str, self.flags)) or "its defaults"
@@ -142,10 +157,10 @@ class LlamaServer:
         self.attention, self.repack = options.llama
         self.flags = tuple(options.llama_flags)
 
-    def start(self, model, port, clients, context, log):
-        command = [self.program, "-m", model.file, "--port", port, "-t", self.threads, "-np", clients,
-                   "-c", clients * context, "-fa", self.attention, *self.flags]
-        return started(command + ([] if self.repack == "on" else ["-nr"]), port, log)
+    def start(self, model, slots, context, log):
+        command = [self.program, "-m", model.file, "-t", self.threads, "-np", slots, "-c", slots * context,
+                   "-fa", self.attention, *self.flags]
+        return started(command + ([] if self.repack == "on" else ["-nr"]), log)
 
     def settings(self):
         more = f", {' '.join(self.flags)}" if self.flags else ""
@@ -162,13 +177,13 @@ class Vllm:
         self.threads = options.threads
         self.flags = tuple(options.vllm_flags)
 
-    def start(self, model, port, clients, context, log):
+    def start(self, model, slots, context, log):
         environment = {"VLLM_CPU_KVCACHE_SPACE": "4", "VLLM_CPU_NUM_OF_RESERVED_CPU": "0", "HF_HUB_OFFLINE": "1",
                        "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
-        command = [self.folder / "bin" / "vllm", "serve", self.folder / "models" / model.name, "--port", port,
-                   "--host", "127.0.0.1", "--served-model-name", "any", "--dtype", "bfloat16", "--max-model-len", max(2048, context),
-                   "--max-num-seqs", max(clients, 16), *self.flags]
-        return started(command, port, log, environment)
+        command = [self.folder / "bin" / "vllm", "serve", self.folder / "models" / model.name, "--host",
+                   "127.0.0.1", "--served-model-name", "any", "--dtype", "bfloat16", "--max-model-len",
+                   max(2048, context), "--max-num-seqs", max(slots, 16), *self.flags]
+        return started(command, log, environment)
 
     def settings(self):
         return "bf16 weights, 4 GiB of KV cache, no reserved core" + "".join(f", {flag}" for flag in self.flags)

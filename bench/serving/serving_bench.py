@@ -23,6 +23,7 @@ import os
 import pathlib
 import platform
 import shlex
+import signal
 import sys
 
 import contestants
@@ -134,7 +135,8 @@ def write(options, records):
         series = {name: ([t for one in ones for t in one["ttfts_ms"]], [t for one in ones for t in one["itls_ms"]])
                   for (name, _), ones in by_server.items()}
         title = f"{report.TITLES[load]}: {model}"
-        (options.output / f"{load.replace(' ', '-')}-{model}.svg").write_text(plots.draw(title, series), encoding="utf-8")
+        picture = options.output / f"{load.replace(' ', '-')}-{model}.svg"
+        picture.write_text(plots.draw(title, series), encoding="utf-8")
     machine = f"{processor()}, {options.threads} threads, {platform.system()} {platform.release()}."
     text = report.markdown(machine, records, [measures.__doc__.partition("\n\n")[2]])
     (options.output / "report.md").write_text(text, encoding="utf-8")
@@ -194,8 +196,8 @@ def add_load_flags(parser):
     parser.add_argument("--prompt", type=int, default=4000, help="tokens of the prompt that stalls others")
     parser.add_argument("--events-before", type=int, default=100, help="of the stream, before that prompt comes")
     parser.add_argument("--seconds", type=float, default=600.0, help="of soak")
-    parser.add_argument("--slo", type=limits, default={"ttft": 2000.0, "tpot": 200.0}, metavar="ttft:MS,tpot:MS,e2el:MS",
-                        help="limits that goodput counts by (default: ttft:2000,tpot:200)")
+    parser.add_argument("--slo", type=limits, default={"ttft": 2000.0, "tpot": 200.0},
+                        metavar="ttft:MS,tpot:MS,e2el:MS", help="limits that goodput counts by (default: ttft:2000,tpot:200)")
 
 
 def add_server_flags(parser):
@@ -207,7 +209,6 @@ def add_server_flags(parser):
     parser.add_argument("--vllm-flags", type=shlex.split, default=[])
     parser.add_argument("--slots", type=int, help="of llama-server and vLLM (default: --clients, in mixed --requests)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--port", type=int, default=18090)
 
 
 def arguments():
@@ -226,6 +227,7 @@ def arguments():
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are ended
     model = models.model_named(options.model)
     if options.load == "vllm-bench":
         return vllm_bench.run(options, model, log_file(options, "Kvasir"))

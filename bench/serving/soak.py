@@ -156,9 +156,9 @@ class Soak:
         return resident
 
 
-def flags_for_pool(server, model, port, log):
+def flags_for_pool(server, model, log):
     """--kv-memory for one and a half requests of CONTEXT tokens."""
-    with server.start(model, port, 0, 0, log, ("--kv-memory", f"{PROBE_MIB}MiB", "-c", CONTEXT)) as running:
+    with server.start(model, 0, 0, log, ("--kv-memory", f"{PROBE_MIB}MiB", "-c", CONTEXT)) as running:
         blocks = running.metrics()["kvasir_kv_blocks"]
         config = running.metrics()
     size = next(int(name.split('"')[1]) for name in config if name.startswith('vllm:cache_config_info{block_size='))
@@ -182,8 +182,8 @@ def is_flat(early, late):
 
 
 def run(server, options, model, words, log):
-    flags = flags_for_pool(server, model, options.port, log)
-    with server.start(model, options.port, 0, 0, log, flags) as running:
+    flags = flags_for_pool(server, model, log)
+    with server.start(model, 0, 0, log, flags) as running:
         soak = Soak(running.url, make_cases(words), options.seconds, words.choose.random())
         resident = asyncio.run(soak.run(options.clients, running))
         metrics = idle_state(running)

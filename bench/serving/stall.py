@@ -46,8 +46,11 @@ def measure(running, words, prompt_tokens, events_before):
 
 def run(server, name, options, model, words, log):
     """One record. `server` as in servers.py."""
-    with server.start(model, options.port, 2, options.prompt + 4096 + 64, log) as running:
+    with server.start(model, 2, options.prompt + 4096 + 64, log) as running:
         contestants.warm_up(running, Ask(words.draw(32), 1))
+        shares = contestants.CpuShares(running)
         fields, samples = measure(running, words, options.prompt, options.events_before)
-    return {"load": "stall", "model": model.name, "server": name, "settings": server.settings(), "fields": fields,
+        cpu = shares.fields()
+    return {"load": "stall", "model": model.name, "server": name, "settings": server.settings(),
+            "fields": fields | cpu,
             "errors": [], **samples}

@@ -14,7 +14,7 @@ DATA_SETS = (
 def run(options, model, log):
     folder = servers.PEERS / "vllm"
     status = 0
-    with servers.Kvasir(options).start(model, options.port, 0, 0, log) as running:
+    with servers.Kvasir(options).start(model, 0, 0, log) as running:
         for data_set in DATA_SETS:
             command = [folder / "bin" / "vllm", "bench", "serve", "--backend", "openai", "--base-url", running.url,
                        "--endpoint", "/v1/completions", "--model", "any", "--tokenizer", folder / "models" / model.name,

@@ -34,16 +34,17 @@ def weighted(samples):
 
 
 def run(server, options, model, asks, log):
-    with server.start(model, options.port, len(asks), 0, log) as running:
+    with server.start(model, len(asks), 0, log) as running:
         contestants.warm_up(running, asks[0])
-        sampler = Sampler(running)
+        sampler, shares = Sampler(running), contestants.CpuShares(running)
         sampler.start()
         answers = [events.answer_of(raw) for raw in asyncio.run(loads.open_loop(running.url, asks))]
         sampler.stop.set()
         sampler.join()
+        cpu = shares.fields()
     samples = [sample for sample in sampler.samples if sample[1] > 0]
     mean, at_peak, peak = weighted(samples)
-    fields = measures.summarise(answers) | {
+    fields = measures.summarise(answers) | cpu | {
         "waste_mean": mean, "waste_at_peak": at_peak, "blocks_at_peak": peak, "samples": len(samples),
         "most_running": max(sample[3] for sample in samples)}
     return {"load": "waste", "model": model.name, "server": server.name, "settings": server.settings(),
