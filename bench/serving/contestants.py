@@ -28,7 +28,8 @@ class Outcome:
 
 
 class CpuShares:
-    """Cores in use from now on, on average: by the server, by this client, and by all others, who disturb."""
+    """Cores in use from now on, on average: by the server, by this client, and by all others, who disturb (other virtual
+    machines on the same cores among them)."""
 
     def __init__(self, running):
         self.running, self.begin = running, self.now(running)
