@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/ids.h"
+
+namespace kvasir {
+
+class Sampler;
+
+// Tokens that a drafter guesses to follow a sequence, as a chain: each on the condition that those before it
+// are right.
+struct Draft {
+  static constexpr uint32_t kMost = 16;
+  // Classes of what a guess rests on; how often guesses are right is learnt for each class apart.
+  static constexpr uint32_t kEvidences = 8;
+
+  std::array<TokenId, kMost> tokens{};
+  uint32_t size = 0;
+  uint32_t evidence = 0;  // below kEvidences; the drafter's own scale, a higher one the surer
+
+  void clear() { size = 0, evidence = 0; }
+  void add(TokenId token) { tokens[size++] = token; }
+  std::span<const TokenId> list() const { return {tokens.data(), size}; }
+};
+
+// A sequence that wants a draft.
+struct DraftJob {
+  uint32_t slot = 0;               // of the sequence
+  std::span<const TokenId> known;  // its prompt and what was generated; grows at the end between calls
+  uint32_t most = 0;               // tokens wanted; at most Draft::kMost
+  const Sampler* sampler = nullptr;  // how its tokens are chosen, for drafters that compute logits
+  uint32_t output_tokens = 0;        // how many of `known` were generated
+  Draft* draft = nullptr;            // receives at most `most` tokens, perhaps none
+};
+
+// Guesses the next tokens of sequences, which are then verified all at once (speculative decoding, Leviathan
+// et al., arXiv 2211.17192). What it guesses changes how fast tokens come and never which: a draft is only
+// compared with the tokens that the target's sampler chooses.
+//
+// Sequences live in slots from 0 to the number given at construction less one; all memory is allocated there
+// or when a slot is opened. Not thread-safe.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  virtual std::string_view name() const = 0;
+
+  // A sequence of at most max_tokens tokens moves into a free slot.
+  virtual void open(uint32_t slot, uint32_t max_tokens) = 0;
+  // It has ended or gives its slot up.
+  virtual void close(uint32_t slot) = 0;
+
+  // Fills the drafts of all jobs. May read `known` from where it last was; must not allocate.
+  virtual void propose(std::span<DraftJob> jobs) = 0;
+
+  // Seconds that drafting `tokens` tokens for each of `sequences` sequences takes; 0 where that is nothing
+  // beside a step. Drafters that cost nothing are asked before a step is planned, also for guesses that are
+  // only compared afterwards; the others are asked once the step has room for their guesses.
+  virtual double seconds(uint32_t sequences, uint32_t tokens) const {
+    (void)sequences, (void)tokens;
+    return 0;
+  }
+  virtual bool is_free() const { return true; }
+};
+
+}  // namespace kvasir
