@@ -29,12 +29,15 @@ struct Draft {
 
 // A sequence that wants a draft.
 struct DraftJob {
-  uint32_t slot = 0;               // of the sequence
-  std::span<const TokenId> known;  // its prompt and what was generated; grows at the end between calls
-  uint32_t most = 0;               // tokens wanted; at most Draft::kMost
+  uint32_t slot = 0;                 // of the sequence
+  std::span<const TokenId> known;    // its prompt and what was generated; grows at the end between calls
+  uint32_t most = 0;                 // tokens wanted; at most Draft::kMost
   const Sampler* sampler = nullptr;  // how its tokens are chosen, for drafters that compute logits
   uint32_t output_tokens = 0;        // how many of `known` were generated
-  Draft* draft = nullptr;            // receives at most `most` tokens, perhaps none
+  // Where the target keeps the K and V of `known` (but of its last token), and has room for those of the
+  // guesses; for drafters that run the target's own layers.
+  std::span<const BlockId* const> tables;
+  Draft* draft = nullptr;  // receives at most `most` tokens, perhaps none
 };
 
 // Guesses the next tokens of sequences, which are then verified all at once (speculative decoding, Leviathan

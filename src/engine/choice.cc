@@ -59,6 +59,8 @@ TokenEvent Choice::take_event() {
   event.prompt_tokens = prompt_length;
   event.cached_tokens = cached_tokens;
   event.output_tokens = output_tokens;
+  event.drafted_tokens = drafted;
+  event.accepted_drafts = drafts_accepted;
   TokenEvent out = std::exchange(event, TokenEvent{});
   event.choice = index;
   return out;

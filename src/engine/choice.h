@@ -25,6 +25,9 @@ struct Choice final : Sequence {
   TextAssembler text;
   uint32_t output_tokens = 0;
   double last_token_time = 0;
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+  uint32_t draft_slot = kNoSlot;  // of the speculator
+  uint32_t drafted = 0, drafts_accepted = 0;
   TokenEvent event;  // what is to be told next
 
   // Appends a chosen token to the sequence, its text and the event, and says whether that ends the choice.

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +25,8 @@ struct RigOptions {
   uint32_t max_model_len = 512;
   bool predict = false;  // steps, from rates made up
   double max_itl_seconds = 0;
+  SpeculationConfig speculation;
+  std::function<std::vector<std::unique_ptr<Drafter>>()> drafters;
 };
 
 // Rates of no machine, with which fake models' steps are predicted.
@@ -117,10 +121,12 @@ class CoreRig {
     config.enable_prefix_caching = options_.prefix_caching;
     config.check_invariants = true;
     config.max_itl_seconds = options_.max_itl_seconds;
+    config.speculation = options_.speculation;
     const KvLayout layout = KvLayout::make(model.config().kv_layers(), 16).value();
     return std::make_unique<EngineCore>(
         config, layout, options_.blocks, model, tokenizer, kernel_table(best_isa()), threads, 7,
-        options_.predict ? fake_perf_model(model.config(), model_limits(config)) : nullptr);
+        options_.predict ? fake_perf_model(model.config(), model_limits(config)) : nullptr,
+        options_.drafters ? options_.drafters() : std::vector<std::unique_ptr<Drafter>>());
   }
 
   void take(uint64_t id, TokenEvent&& e) {
@@ -167,6 +173,30 @@ inline Request fake_request(std::vector<TokenId> prompt, uint32_t max_tokens, fl
   r.sampling.max_tokens = max_tokens;
   r.sampling.temperature = temperature;
   r.sampling.seed = seed;
+  return r;
+}
+
+// Windows of the layers of models of three kinds.
+inline std::vector<uint32_t> kinds_of_model(int kind) {
+  if (kind == 0) return {0, 0};
+  if (kind == 1) return {24, 24, 0, 24, 24, 0};  // two groups, one of two units
+  return {24, 24};
+}
+
+// Any request: of up to `longest` prompt tokens, part of them shared with others, and all that changes what
+// is chosen or where it ends.
+inline Request random_request(std::mt19937& rng, uint32_t longest) {
+  Request r = fake_request(fake_prompt(1 + rng() % longest, rng() % 4, rng() % 100), 1 + rng() % 50,
+                           rng() % 2 == 0 ? 0.0f : 0.9f, rng());
+  r.sampling.logprobs = static_cast<int32_t>(rng() % 3) - 1;
+  if (rng() % 3 == 0) r.sampling.repetition_penalty = 1.3f;
+  if (rng() % 3 == 0) r.sampling.presence_penalty = 0.5f;
+  if (rng() % 3 == 0) r.stop = {"ab", "x", "cdq"};
+  if (rng() % 4 == 0) r.sampling.stop_token_ids = {5, 17};
+  if (rng() % 4 == 0) r.sampling.min_tokens = rng() % 10;
+  if (rng() % 5 == 0) r.sampling.ignore_eos = true;
+  if (rng() % 5 == 0) r.n = 1 + rng() % 4;
+  if (rng() % 8 == 0) r.cache_salt = "other";
   return r;
 }
 

@@ -31,11 +31,13 @@ class ThreadedEngine final : public Engine {
  public:
   ThreadedEngine(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
                  const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool,
-                 std::unique_ptr<PerfModel> perf)
+                 std::unique_ptr<PerfModel> perf, std::vector<std::unique_ptr<Drafter>> drafters)
       : config_(config),
         limits_{model.config().vocab_size, config.max_model_len, config.max_num_seqs, tokenizer.end_tokens()},
         token_capacity_(uint64_t{blocks / layout.units()} * layout.block_size()),
-        core_(config, layout, blocks, model, tokenizer, kernels, pool, random_seed(), std::move(perf)) {
+        drafters_(names_of(drafters)),
+        core_(config, layout, blocks, model, tokenizer, kernels, pool, random_seed(), std::move(perf),
+              std::move(drafters)) {
     stats_ = core_.update_stats();
     thread_ = std::thread([this] { run(); });
   }
@@ -91,6 +93,7 @@ class ThreadedEngine final : public Engine {
     return stats_;
   }
 
+  std::vector<std::string> drafters() const override { return drafters_; }
   const EngineConfig& config() const override { return config_; }
   uint64_t kv_token_capacity() const override { return token_capacity_; }
 
@@ -101,6 +104,12 @@ class ThreadedEngine final : public Engine {
     TokenSink sink;
     double time;
   };
+
+  static std::vector<std::string> names_of(const std::vector<std::unique_ptr<Drafter>>& drafters) {
+    std::vector<std::string> names;
+    for (const auto& drafter : drafters) names.emplace_back(drafter->name());
+    return names;
+  }
 
   static uint64_t random_seed() {
     std::random_device device;
@@ -115,6 +124,7 @@ class ThreadedEngine final : public Engine {
   const EngineConfig config_;
   const RequestLimits limits_;
   const uint64_t token_capacity_;
+  const std::vector<std::string> drafters_;
   EngineCore core_;  // the thread's, once it runs
 
   mutable std::mutex mutex_;
@@ -209,6 +219,9 @@ Status check_config(const EngineConfig& config, uint32_t context_length) {
     return invalid_argument(
         fmt::format("max_num_seqs {}, max_num_batched_tokens {} and max_queued_requests {} must be above 0",
                     config.max_num_seqs, config.max_num_batched_tokens, config.max_queued_requests));
+  if (config.speculation.most > Draft::kMost)
+    return invalid_argument(fmt::format("{} guesses per step were asked for; at most {} are possible",
+                                        config.speculation.most, Draft::kMost));
   if (!(config.max_itl_seconds >= 0))
     return invalid_argument(
         fmt::format("max_itl_seconds is {}; it must not be below 0", config.max_itl_seconds));
@@ -227,7 +240,8 @@ CausalLm::Limits model_limits(const EngineConfig& config) {
 
 Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, CausalLm& model,
                                               const Tokenizer& tokenizer, const KernelTable& kernels,
-                                              ThreadPool& pool, std::unique_ptr<PerfModel> perf) {
+                                              ThreadPool& pool, std::unique_ptr<PerfModel> perf,
+                                              std::vector<std::unique_ptr<Drafter>> drafters) {
   KVASIR_RETURN_IF_ERROR(check_config(config, model.config().context_length));
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
                           KvLayout::make(model.config().kv_layers(), config.block_size, config.kv_type));
@@ -247,8 +261,9 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, Causal
       blocks * layout.block_bytes() >> 20, kv_type_name(layout.type()), blocks, layout.block_size(),
       blocks / layout.units() * layout.block_size(), complete.max_model_len);
   try {
-    return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
-        complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels, pool, std::move(perf)));
+    return std::unique_ptr<Engine>(
+        std::make_unique<ThreadedEngine>(complete, layout, static_cast<uint32_t>(blocks), model, tokenizer,
+                                         kernels, pool, std::move(perf), std::move(drafters)));
   } catch (const std::bad_alloc&) {
     return resource_exhausted(
         fmt::format("the machine does not give {} bytes for the KV pool", config.kv_bytes));

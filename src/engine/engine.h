@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/kv_type.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "decoding/drafter.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "models/causal_lm.h"
@@ -15,6 +17,21 @@
 #include "tokenizer/tokenizer.h"
 
 namespace kvasir {
+
+// One drafter that an engine is to have: a name of drafter_kinds() (engine/drafters.h) and its argument.
+struct DrafterSpec {
+  std::string name;
+  std::string argument;
+};
+
+// Who guesses tokens ahead, how many, and who decides.
+struct SpeculationConfig {
+  std::vector<DrafterSpec> drafters;  // none: no speculation
+  uint32_t most = Draft::kMost;       // guesses per sequence and step
+  // Verify all guesses, whatever that costs: for measurements and tests. Otherwise as many as the predicted
+  // cost of steps makes worth while, which may be none.
+  bool always = false;
+};
 
 struct EngineConfig {
   // Tokens per sequence, prompt and output together; 0: the model's context. Where the whole pool holds
@@ -29,6 +46,7 @@ struct EngineConfig {
   // Most seconds between two tokens of a running answer while prompts are read, as far as steps are
   // predicted; 0: 50 ms, or three times what the running answers' own step takes where that is more.
   double max_itl_seconds = 0;
+  SpeculationConfig speculation;
   bool enable_prefix_caching = true;
   bool check_invariants = false;  // after every step instead of only when idle
 };
@@ -42,11 +60,13 @@ class Engine {
  public:
   // `model` (loaded with model_limits(config)), `tokenizer` and `pool`, the model's, outlive the engine.
   // `perf` predicts the steps (made for model_limits(config)); without one, prompts take the whole token
-  // budget. Errors: a limit of 0, a context longer than the model's, a KV pool too small for one block per
-  // group or larger than the machine gives.
+  // budget. `drafters`, made for config.max_num_seqs slots, guess tokens (engine/speculator.h). Errors: a
+  // limit of 0, a context longer than the model's, a KV pool too small for one block per group or larger than
+  // the machine gives.
   static Result<std::unique_ptr<Engine>> start(const EngineConfig& config, CausalLm& model,
                                                const Tokenizer& tokenizer, const KernelTable& kernels,
-                                               ThreadPool& pool, std::unique_ptr<PerfModel> perf = nullptr);
+                                               ThreadPool& pool, std::unique_ptr<PerfModel> perf = nullptr,
+                                               std::vector<std::unique_ptr<Drafter>> drafters = {});
   virtual ~Engine() = default;  // cancels everything and joins the thread
 
   // Queues a request. Errors: kInvalidArgument when it can never fit (message with both numbers),
@@ -64,6 +84,9 @@ class Engine {
 
   // A snapshot of counters, at most one step old; never waits.
   virtual EngineStats stats() const = 0;
+
+  // Names of its drafters, in the order of Request::drafters.
+  virtual std::vector<std::string> drafters() const { return {}; }
 
   virtual const EngineConfig& config() const = 0;  // with max_model_len as it really is
   // Tokens the pool holds, windows not considered.

@@ -19,6 +19,14 @@ Scheduler::Options scheduler_options(const EngineConfig& config, const StepCosts
           config.max_model_len, costs,           config.max_itl_seconds};
 }
 
+Speculator::Options speculator_options(const EngineConfig& config, const StepCosts* costs) {
+  return {.max_num_seqs = config.max_num_seqs,
+          .max_model_len = config.max_model_len,
+          .costs = costs,
+          .most = config.speculation.most,
+          .always = config.speculation.always};
+}
+
 std::unique_ptr<StepForecast> make_forecast(std::unique_ptr<PerfModel> perf) {
   return perf == nullptr ? nullptr : std::make_unique<StepForecast>(std::move(perf));
 }
@@ -31,7 +39,8 @@ double monotonic_seconds() {
 
 EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
                        const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool,
-                       uint64_t hash_seed, std::unique_ptr<PerfModel> perf)
+                       uint64_t hash_seed, std::unique_ptr<PerfModel> perf,
+                       std::vector<std::unique_ptr<Drafter>> drafters)
     : config_(config),
       layout_(layout),
       tokenizer_(tokenizer),
@@ -42,8 +51,10 @@ EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint3
       forecast_(make_forecast(std::move(perf))),
       scheduler_(scheduler_options(config, forecast_.get()), layout_, pool_, cache_),
       runner_(model, layout_, blocks, model_limits(config), config.max_num_seqs),
+      speculator_(speculator_options(config, forecast_.get()), std::move(drafters)),
       recorder_(config.max_model_len),
-      sampler_(pool, config.max_num_seqs) {
+      sampler_(pool, tokenizer, config.max_num_seqs, model_limits(config).max_logit_rows,
+               config.max_model_len) {
   row_copy_.resize(vocab_);
   wanted_.reserve(model_limits(config).max_logit_rows);
 }
@@ -108,7 +119,9 @@ void EngineCore::cancel_all() {
 
 void EngineCore::step() {
   const double start = monotonic_seconds();
+  speculator_.propose(scheduler_);
   const SchedulerOutput& plan = scheduler_.plan();
+  speculator_.draft(scheduler_);
   note_started(plan, start);
   if (config_.check_invariants) {
     const Status status = scheduler_.check_integrity();
@@ -122,7 +135,7 @@ void EngineCore::step() {
   const double now = monotonic_seconds();
   sampler_.clear();
   for (const SchedulerOutput::Item& item : plan.items) commit(item, now);
-  for (RowSampler::Row& row : sampler_.run()) accept(*row.choice, std::move(row.chosen), now);
+  for (const RowSampler::Advance& advance : sampler_.run()) take(advance, now);
   reap(now);
   note_step(plan, now - before, monotonic_seconds() - start);
 }
@@ -131,6 +144,7 @@ void EngineCore::note_step(const SchedulerOutput& plan, double forward_seconds, 
   recorder_.on_step(plan.rows, seconds);
   if (forecast_ == nullptr) return;
   forecast_->observe(plan, forward_seconds, seconds);
+  speculator_.observe(forecast_->predicted(), seconds);
   recorder_.on_forecast(*forecast_, seconds);
 }
 
@@ -144,21 +158,21 @@ void EngineCore::note_started(const SchedulerOutput& plan, double now) {
   }
 }
 
-// How many logits each logit row of the plan needs: prompt rows that are scored need all, the row of the next
-// token what its sampler says.
+// How many logits each logit row of the plan needs: prompt rows that are scored need all, the rows of the
+// next token and of those after the guesses what its sampler says.
 void EngineCore::wish_logits(const SchedulerOutput& plan) {
   wanted_.clear();
   for (const SchedulerOutput::Item& item : plan.items) {
     const Choice& choice = static_cast<const Choice&>(*item.sequence);
     const bool scores = choice.score_from < choice.prompt_length;
-    const uint32_t wanted = scores ? kAllLogits : choice.sampler.logits_wanted(choice.output_tokens);
-    wanted_.insert(wanted_.end(), item.logit_rows, wanted);
+    for (uint32_t r = 0; r < item.logit_rows; ++r)
+      wanted_.push_back(scores ? kAllLogits : choice.sampler.logits_wanted(choice.output_tokens + r));
   }
 }
 
 void EngineCore::commit(const SchedulerOutput::Item& item, double now) {
   Choice& choice = static_cast<Choice&>(*item.sequence);
-  choice.computed += item.rows;
+  choice.computed += item.rows - choice.draft.size;  // of guesses only what comes true, once that is known
   choice.scheduled = 0;
   choice.table.commit(choice.tokens, choice.computed);
   if (!score_prompt(choice, item)) {
@@ -166,7 +180,7 @@ void EngineCore::commit(const SchedulerOutput::Item& item, double now) {
            internal_error("the model gave an unsound logit (NaN or infinity) for a prompt token"), now);
     return;
   }
-  if (choice.pending() == 0) prepare(choice, runner_.logits(item.first_logit_row + item.logit_rows - 1), now);
+  if (choice.pending() == 0) prepare(choice, item, now);
 }
 
 // Log-probabilities of prompt tokens from the rows just computed. False when a row is unsound.
@@ -190,8 +204,9 @@ bool EngineCore::score_prompt(Choice& choice, const SchedulerOutput::Item& item)
   return true;
 }
 
-// Everything known is computed: the next token will come from the last row's logits.
-void EngineCore::prepare(Choice& choice, const RowLogits& row, double now) {
+// Everything known is computed: the next token will come from the last row's logits, or, behind guesses, the
+// next tokens from theirs.
+void EngineCore::prepare(Choice& choice, const SchedulerOutput::Item& item, double now) {
   RequestTimes& times = choice.request.times;
   if (times.first_token == 0) {
     times.first_token = now;
@@ -201,21 +216,28 @@ void EngineCore::prepare(Choice& choice, const RowLogits& row, double now) {
     finish(choice, FinishReason::kLength, {}, now);
     return;
   }
+  const uint32_t first = item.first_logit_row + item.logit_rows - 1 - choice.draft.size;
+  const RowLogits row = runner_.logits(first);
   if (choice.slots > 1) part_choices(choice, row, now);
   sampler_.add(choice, row);
+  for (uint32_t i = 1; i <= choice.draft.size; ++i) sampler_.add_row(runner_.logits(first + i));
 }
 
-void EngineCore::accept(Choice& choice, Result<SampledToken> chosen, double now) {
-  if (!chosen.ok()) {
-    finish(choice, FinishReason::kError, chosen.status(), now);
-    return;
+// The choice has its next tokens. Those of its guesses that came true are computed already; what was computed
+// of the others is not looked at again.
+void EngineCore::take(const RowSampler::Advance& advance, double now) {
+  Choice& choice = *advance.choice;
+  recorder_.on_tokens(advance.tokens,
+                      choice.output_tokens == advance.tokens ? 0 : now - choice.last_token_time);
+  if (advance.tokens > 0) choice.last_token_time = now;
+  if (choice.draft.size > 0) {
+    if (advance.tokens > 0) choice.computed = choice.known() - 1;
+    choice.table.commit(choice.tokens, choice.computed);
+    choice.table.truncate_to(choice.computed);
   }
-  if (choice.output_tokens > 0) recorder_.on_token(now - choice.last_token_time);
-  choice.last_token_time = now;
-  ++recorder_.stats().generation_tokens;
-  const FinishReason reason = choice.accept(std::move(chosen).value(), tokenizer_, config_.max_model_len);
-  if (reason != FinishReason::kNone)
-    finish(choice, reason, {}, now);
+  speculator_.settle(choice, advance.tokens);
+  if (advance.finish != FinishReason::kNone)
+    finish(choice, advance.finish, advance.error, now);
   else
     choice.request.sink(choice.take_event());
 }
@@ -233,12 +255,13 @@ void EngineCore::part_choices(Choice& first, const RowLogits& row, double now) {
     Choice& added = *request.choices.emplace_back(std::move(choice));
     scheduler_.add_fork(first, added);
     std::copy(row.all.begin(), row.all.end(), row_copy_.begin());
-    accept(added, sampler_.sample(added, row.best != nullptr ? row : RowLogits{row_copy_}), now);
+    take(sampler_.advance(added, row.best != nullptr ? row : RowLogits{row_copy_}), now);
   }
 }
 
 void EngineCore::finish(Choice& choice, FinishReason reason, const Status& error, double now) {
   ActiveRequest& request = choice.request;
+  speculator_.close(choice);
   scheduler_.remove(choice);
   recorder_.on_choice_finished(reason, choice.output_tokens);
   request.times.finished = now;
@@ -283,6 +306,9 @@ const EngineStats& EngineCore::update_stats() {
   stats.blocks_used = pool_.owned();
   stats.blocks_cached = pool_.cached();
   stats.blocks_free = pool_.free();
+  stats.speculation.drafters.assign(speculator_.stats().begin(), speculator_.stats().end());
+  stats.speculation.without_draft = speculator_.without_draft();
+  stats.speculation.predicted_gain = speculator_.predicted_gain();
   stats.preemptions = scheduler_.counters().preemptions;
   stats.prefix_queries = scheduler_.counters().prefix_queries;
   stats.prefix_hits = scheduler_.counters().prefix_hits;

@@ -10,6 +10,7 @@
 #include "engine/model_runner.h"
 #include "engine/row_sampler.h"
 #include "engine/scheduler.h"
+#include "engine/speculator.h"
 #include "engine/stats_recorder.h"
 #include "engine/step_forecast.h"
 
@@ -22,7 +23,7 @@ class EngineCore {
   // std::bad_alloc when the machine has not the memory.
   EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
              const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool, uint64_t hash_seed,
-             std::unique_ptr<PerfModel> perf = nullptr);
+             std::unique_ptr<PerfModel> perf = nullptr, std::vector<std::unique_ptr<Drafter>> drafters = {});
   ~EngineCore();
 
   // A request that check_request() let through. `arrived` is in monotonic_seconds(). Ids ascend.
@@ -53,8 +54,8 @@ class EngineCore {
   void wish_logits(const SchedulerOutput& plan);
   void commit(const SchedulerOutput::Item& item, double now);
   bool score_prompt(Choice& choice, const SchedulerOutput::Item& item);
-  void prepare(Choice& choice, const RowLogits& row, double now);
-  void accept(Choice& choice, Result<SampledToken> chosen, double now);
+  void prepare(Choice& choice, const SchedulerOutput::Item& item, double now);
+  void take(const RowSampler::Advance& advance, double now);
   void part_choices(Choice& first, const RowLogits& row, double now);
   void finish(Choice& choice, FinishReason reason, const Status& error, double now);
   void finish_unparted(Choice& choice, FinishReason reason, const Status& error);
@@ -71,6 +72,7 @@ class EngineCore {
   std::unique_ptr<StepForecast> forecast_;  // null: nothing is predicted
   Scheduler scheduler_;
   ModelRunner runner_;
+  Speculator speculator_;
   StatsRecorder recorder_;
   RowSampler sampler_;
   std::vector<float> row_copy_;

@@ -9,27 +9,6 @@
 namespace kvasir {
 namespace {
 
-std::vector<uint32_t> kinds_of_model(int kind) {
-  if (kind == 0) return {0, 0};
-  if (kind == 1) return {24, 24, 0, 24, 24, 0};  // two groups, one of two units
-  return {24, 24};
-}
-
-Request random_request(std::mt19937& rng, uint32_t longest) {
-  Request r = fake_request(fake_prompt(1 + rng() % longest, rng() % 4, rng() % 100), 1 + rng() % 50,
-                           rng() % 2 == 0 ? 0.0f : 0.9f, rng());
-  r.sampling.logprobs = static_cast<int32_t>(rng() % 3) - 1;
-  if (rng() % 3 == 0) r.sampling.repetition_penalty = 1.3f;
-  if (rng() % 3 == 0) r.sampling.presence_penalty = 0.5f;
-  if (rng() % 3 == 0) r.stop = {"ab", "x", "cdq"};
-  if (rng() % 4 == 0) r.sampling.stop_token_ids = {5, 17};
-  if (rng() % 4 == 0) r.sampling.min_tokens = rng() % 10;
-  if (rng() % 5 == 0) r.sampling.ignore_eos = true;
-  if (rng() % 5 == 0) r.n = 1 + rng() % 4;
-  if (rng() % 8 == 0) r.cache_salt = "other";
-  return r;
-}
-
 // The same requests in every circumstance give the same answers: those that the model gives without an
 // engine.
 void expect_equal_in(RigOptions options, const std::vector<Request>& requests, bool one_by_one) {

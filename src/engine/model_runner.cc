@@ -38,7 +38,7 @@ void ModelRunner::run(const SchedulerOutput& plan, std::span<const uint32_t> wan
     const uint32_t first_row = static_cast<uint32_t>(tokens_.size());
     sequences_.push_back({first_row, item.rows, s.table.tables()});
     for (uint32_t p = s.computed; p < s.computed + item.rows; ++p) {
-      tokens_.push_back(s.tokens[p]);
+      tokens_.push_back(s.token_at(p));
       positions_.push_back(static_cast<int32_t>(p));
     }
     for (uint32_t r = item.rows - item.logit_rows; r < item.rows; ++r) logit_rows_.push_back(first_row + r);

@@ -32,6 +32,7 @@ struct TokenEvent {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
   uint32_t output_tokens = 0;
+  uint32_t drafted_tokens = 0, accepted_drafts = 0;  // guessed ahead, and of those in the answer
 };
 
 // Receives a request's events, on the engine thread, in order per choice. Must not block and not call the
@@ -48,6 +49,7 @@ struct Request {
   bool include_stop = false;
   bool special_text = false;  // keep control tokens in the text
   std::string cache_salt;     // requests share KV only with the same salt
+  uint32_t drafters = ~0u;    // bit i: the engine's drafter i may guess for it; 0: no speculation
   // Prompt logprobs (echo): the raw log-probability of every prompt token after the first, and its
   // prompt_logprobs best. Positions are then computed afresh, not taken from the prefix cache.
   int32_t prompt_logprobs = -1;

@@ -90,6 +90,7 @@ const SchedulerOutput& Scheduler::plan() {
   for (size_t i = 0; i < running_.size(); ++i) {
     if (running_[i]->pending() == 1) schedule(*running_[i], 1);
   }
+  schedule_drafts();
   rows_left_ += kept;
   logit_rows_left_ += kept;
   set_target();
@@ -99,6 +100,30 @@ const SchedulerOutput& Scheduler::plan() {
   admit_waiting();
   build_output();
   return output_;
+}
+
+// Guesses get what the decodes leave of rows, and of blocks what nobody needs for tokens that are known:
+// nobody has to go for a guess. What does not fit is dropped.
+void Scheduler::schedule_drafts() {
+  bool any = false;
+  for (const Sequence* s : running_) any = any || s->draft.size > 0;
+  if (!any) return;
+  uint32_t spare = pool_.available() - std::min(pool_.available(), blocks_promised());
+  for (Sequence* s : running_) {
+    if (s->draft.size == 0) continue;
+    const uint32_t wanted =
+        s->scheduled == 1
+            ? std::min({s->draft.size, options_.max_model_len - s->known(), rows_left_, logit_rows_left_})
+            : 0;
+    s->draft.size = rows_that_fit(*s, s->computed + 1, wanted, spare);
+    if (s->draft.size == 0) continue;
+    spare -= s->table.blocks_wanted(s->computed + 1, s->draft.size);
+    CHECK(s->table.prepare(s->computed + 1, s->draft.size, &output_.copies));
+    s->scheduled += s->draft.size;
+    rows_left_ -= s->draft.size;
+    logit_rows_left_ -= s->draft.size;
+  }
+  account_all();
 }
 
 // After the decodes: what the step may take, if they wait for it.
@@ -126,12 +151,18 @@ uint32_t Scheduler::rows_within_budget(const Sequence& s, uint32_t rows) const {
   return std::min({rows, rows_left_, without_logits + logit_rows_left_});
 }
 
-// Rows, at most `rows`, for which the pool has blocks: whole table entries less, until they fit.
-uint32_t Scheduler::rows_that_fit(const Sequence& s, uint32_t rows) const {
+void Scheduler::account_all() {
+  load_ = {};
+  for (const Sequence* s : running_) account(*s);
+}
+
+// Rows from position `first` on, at most `rows`, for which `blocks` suffice: whole table entries less, until
+// they fit.
+uint32_t Scheduler::rows_that_fit(const Sequence& s, uint32_t first, uint32_t rows, uint32_t blocks) const {
   const uint32_t size = layout_.block_size();
-  while (rows > 0 && s.table.blocks_wanted(s.computed, rows) > pool_.available()) {
-    const uint32_t last_entry_start = (s.computed + rows - 1) / size * size;
-    rows = last_entry_start > s.computed ? last_entry_start - s.computed : 0;
+  while (rows > 0 && s.table.blocks_wanted(first, rows) > blocks) {
+    const uint32_t last_entry_start = (first + rows - 1) / size * size;
+    rows = last_entry_start > first ? last_entry_start - first : 0;
   }
   return rows;
 }
@@ -142,13 +173,13 @@ bool Scheduler::schedule(Sequence& s, uint32_t rows, uint32_t least) {
   rows = rows_within_budget(s, rows);
   rows = std::max(rows_in_time(s.computed, rows), std::min(rows, least));
   if (rows == 0) return false;
-  uint32_t fitting = rows_that_fit(s, rows);
+  uint32_t fitting = rows_that_fit(s, s.computed, rows, pool_.available());
   while (fitting == 0) {
     CHECK(running_.size() > 1);  // a sequence that was let in fits the pool alone
     const bool was_youngest = running_.back() == &s;
     preempt_youngest();
     if (was_youngest) return false;
-    fitting = rows_that_fit(s, rows);
+    fitting = rows_that_fit(s, s.computed, rows, pool_.available());
   }
   CHECK(s.table.prepare(s.computed, fitting, &output_.copies));
   s.scheduled = fitting;
@@ -166,13 +197,13 @@ void Scheduler::preempt_youngest() {
   logit_rows_left_ += logit_rows_of(s, s.scheduled);
   s.scheduled = 0;
   s.computed = 0;
+  s.draft.clear();
   s.state = Sequence::State::kWaiting;
   s.table.release();
   drop_followers(s);
   insert_by_age(waiting_, s);
   ++counters_.preemptions;
-  load_ = {};
-  for (const Sequence* left : running_) account(*left);
+  account_all();
 }
 
 uint32_t Scheduler::slots_used() const {
@@ -262,6 +293,19 @@ void Scheduler::start(Sequence& s, const PrefixCache::Hit& hit) {
     counters_.prefix_hits += hit.tokens;
   }
   insert_by_age(running_, s);
+}
+
+const SchedulerOutput& Scheduler::trim_drafts() {
+  for (const SchedulerOutput::Item& item : output_.items) {
+    Sequence& s = *item.sequence;
+    if (s.pending() != 1) continue;
+    const uint32_t cut = s.scheduled - 1 - s.draft.size;
+    s.scheduled -= cut;
+    rows_left_ += cut;
+    logit_rows_left_ += cut;
+  }
+  build_output();
+  return output_;
 }
 
 void Scheduler::build_output() {

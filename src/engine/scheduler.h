@@ -71,8 +71,12 @@ class Scheduler {
   // It has finished or was cancelled: forgets it and releases its blocks.
   void remove(Sequence& sequence);
 
-  // The next step. When there is work it has at least one row. Valid until the next call.
+  // The next step. When there is work it has at least one row. Valid until the next call. Drafts of running
+  // sequences get rows behind their one pending token where there is room; what gets none is dropped from
+  // them.
   const SchedulerOutput& plan();
+  // Of the drafts in the plan, less has become known than they had room for: gives the rows back.
+  const SchedulerOutput& trim_drafts();
 
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
   const std::vector<Sequence*>& running() const { return running_; }
@@ -89,8 +93,10 @@ class Scheduler {
   void set_target();
   uint32_t rows_in_time(uint32_t context, uint32_t rows) const;
   void account(const Sequence& s);
+  void account_all();
+  void schedule_drafts();
   uint32_t rows_within_budget(const Sequence& s, uint32_t rows) const;
-  uint32_t rows_that_fit(const Sequence& s, uint32_t rows) const;
+  uint32_t rows_that_fit(const Sequence& s, uint32_t first, uint32_t rows, uint32_t blocks) const;
   void preempt_youngest();
   void admit_waiting();
   bool follows_leader(Sequence& s, const PrefixCache::Hit& hit);

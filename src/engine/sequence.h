@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "decoding/drafter.h"
 #include "kvcache/block_table.h"
 
 namespace kvasir {
 
 // One running generation as the scheduler sees it: what is known, what is computed, and the blocks. Known
 // tokens are the prompt and what was generated; the scheduler gives rows until the computed ones have caught
-// up.
+// up, and one row more for each token of a draft that is to be verified.
 struct Sequence {
   Sequence(BlockTable blocks, std::vector<TokenId> known, uint32_t prompt)
       : tokens(std::move(known)), prompt_length(prompt), table(std::move(blocks)) {}
@@ -34,6 +35,10 @@ struct Sequence {
   // Prompt tokens that the prefix cache served at first admission.
   uint32_t cached_tokens = 0;
 
+  // Guesses of what follows the known tokens, for the next step alone; only while a single token is pending.
+  // A drafter that is asked once there is room for its guesses leaves the tokens open at first.
+  Draft draft;
+
   // The scheduler's own.
   State state = State::kWaiting;
   bool admitted_before = false;
@@ -43,6 +48,10 @@ struct Sequence {
 
   uint32_t known() const { return static_cast<uint32_t>(tokens.size()); }
   uint32_t pending() const { return known() - computed; }
+  // Known, or guessed.
+  TokenId token_at(uint32_t position) const {
+    return position < known() ? tokens[position] : draft.tokens[position - known()];
+  }
   // The first position whose logits are wanted: the last known token's, or earlier prompt rows to be scored.
   uint32_t logits_from() const { return score_from < prompt_length ? score_from : known() - 1; }
 };

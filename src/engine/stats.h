@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "decoding/draft_stats.h"
 #include "perf/drift.h"
 
 namespace kvasir {
@@ -39,6 +40,13 @@ struct EngineStats {
     StepSeconds factors{};  // by StepPart: seconds now over what was measured of the machine
   };
   Forecast forecast;
+  // What drafters did, and why sequences' steps carried no draft (engine/speculator.h).
+  struct Speculation {
+    std::vector<DrafterStats> drafters;
+    std::array<uint64_t, kNoDrafts> without_draft{};
+    double predicted_gain = 1;  // of the last step, in tokens per second
+  };
+  Speculation speculation;
   // Latencies, in seconds, by vLLM's definitions.
   HistogramSnapshot time_to_first_token, inter_token, end_to_end, queue_time, prefill_time, decode_time;
   HistogramSnapshot request_prompt_tokens, request_generation_tokens, iteration_tokens;

@@ -80,8 +80,9 @@ void StatsRecorder::on_first_token(const RequestTimes& times, uint32_t prompt_to
   observe(stats_.prefill_time, times.first_token - times.scheduled);
 }
 
-void StatsRecorder::on_token(double gap_seconds) {
-  observe(stats_.inter_token, gap_seconds);
+void StatsRecorder::on_tokens(uint32_t tokens, double gap_seconds) {
+  stats_.generation_tokens += tokens;
+  for (uint32_t i = 0; gap_seconds > 0 && i < tokens; ++i) observe(stats_.inter_token, gap_seconds / tokens);
 }
 
 void StatsRecorder::on_choice_finished(FinishReason reason, uint32_t output_tokens) {

@@ -23,7 +23,9 @@ class StatsRecorder {
   void on_forecast(const StepForecast& forecast, double seconds);
   void on_scheduled(const RequestTimes& times);
   void on_first_token(const RequestTimes& times, uint32_t prompt_tokens);
-  void on_token(double gap_seconds);  // a token after a choice's first
+  // New tokens of a choice, `gap_seconds` after the last that it had; 0: these are its first. Tokens that
+  // come together share the gap evenly.
+  void on_tokens(uint32_t tokens, double gap_seconds);
   void on_choice_finished(FinishReason reason, uint32_t output_tokens);
   void on_request_finished(const RequestTimes& times);
 

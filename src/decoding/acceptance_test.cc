@@ -1,0 +1,98 @@
+#include "decoding/acceptance.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace kvasir {
+namespace {
+
+TEST(Acceptance, StartsAtEvenOdds) {
+  const Acceptance a;
+  EXPECT_DOUBLE_EQ(a.rate(0, 0), 0.5);
+  EXPECT_DOUBLE_EQ(a.rate(7, 15), 0.5);
+}
+
+TEST(Acceptance, ClassesAndPlacesAreLearntApart) {
+  Acceptance a;
+  for (int i = 0; i < 100; ++i) {
+    a.count(3, 0, true);
+    a.count(3, 1, false);
+    a.count(4, 0, i % 2 == 0);
+  }
+  EXPECT_GT(a.rate(3, 0), 0.95);
+  EXPECT_LT(a.rate(3, 1), 0.05);
+  EXPECT_NEAR(a.rate(4, 0), 0.5, 0.02);
+  EXPECT_DOUBLE_EQ(a.rate(5, 0), 0.5);
+}
+
+TEST(Acceptance, ForgetsHalfInItsHalfLife) {
+  Acceptance a;
+  for (int i = 0; i < 5000; ++i) a.count(0, 0, true);
+  for (int i = 0; i < Acceptance::kHalfLife; ++i) a.count(0, 0, false);
+  EXPECT_NEAR(a.rate(0, 0), 0.5, 0.01);
+}
+
+TEST(Acceptance, NoRateIsCertain) {
+  Acceptance a;
+  for (int i = 0; i < 100000; ++i) {
+    a.count(0, 0, true);
+    a.count(1, 0, false);
+  }
+  EXPECT_LT(a.rate(0, 0), 1);
+  EXPECT_GT(a.rate(1, 0), 0);
+}
+
+TEST(SequenceAcceptance, FollowsTheSequenceAwayFromWhatIsExpected) {
+  SequenceAcceptance s;
+  EXPECT_DOUBLE_EQ(s.rate(0.3), 0.3);
+  for (int i = 0; i < 200; ++i) s.count(0.3, true);
+  EXPECT_GT(s.rate(0.3), 0.8);
+  for (int i = 0; i < 400; ++i) s.count(0.3, false);
+  EXPECT_LT(s.rate(0.3), 0.1);
+}
+
+TEST(SequenceAcceptance, StaysWhereTheExpectationIsRight) {
+  SequenceAcceptance s;
+  std::mt19937 rng(1);
+  for (int i = 0; i < 2000; ++i) s.count(0.7, rng() % 10 < 7);
+  EXPECT_NEAR(s.rate(0.7), 0.7, 0.15);
+}
+
+Draft draft_of(std::initializer_list<TokenId> tokens) {
+  Draft d;
+  for (const TokenId t : tokens) d.add(t);
+  return d;
+}
+
+// A draft may be borne out over several steps, a token each.
+TEST(DraftCheck, ComparesUntilTheFirstWrongGuess) {
+  Acceptance a;
+  SequenceAcceptance s;
+  DraftCheck check;
+  check.start(draft_of({5, 6, 7, 8}));
+  check.compare(5, a, s);
+  check.compare(6, a, s);
+  EXPECT_TRUE(check.open());
+  check.compare(9, a, s);
+  EXPECT_FALSE(check.open());
+  check.compare(8, a, s);  // not counted
+  EXPECT_GT(a.rate(0, 0), 0.6);
+  EXPECT_GT(a.rate(0, 1), 0.6);
+  EXPECT_LT(a.rate(0, 2), 0.4);
+  EXPECT_DOUBLE_EQ(a.rate(0, 3), 0.5);
+}
+
+// (1 - a^(k+1)) / (1 - a): 3.69 for a = 0.8, k = 5; without the token after full acceptance, (1 - a^k) / (1 -
+// a), it would be 3.36.
+TEST(ExpectedTokens, CountsTheTokenAfterTheLastRightGuess) {
+  const std::vector<double> rates(5, 0.8);
+  EXPECT_NEAR(expected_tokens(rates), (1 - std::pow(0.8, 6)) / 0.2, 1e-12);
+  EXPECT_NEAR(expected_tokens(rates), 3.69, 0.005);
+  EXPECT_DOUBLE_EQ(expected_tokens({}), 1);
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "decoding/drafter.h"
+
+namespace kvasir {
+
+// Why a sequence's step carried no draft.
+enum class NoDraft : uint8_t { kNoGuess, kNoGain, kPrompts, kRefused };
+constexpr uint32_t kNoDrafts = 4;
+inline std::string_view no_draft_name(NoDraft reason) {
+  constexpr std::array<std::string_view, kNoDrafts> kNames = {"no_guess", "no_gain", "prompts", "refused"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+// What drafts have done since the engine started, by drafter.
+struct DrafterStats {
+  std::string_view name;
+  uint64_t drafts = 0;
+  uint64_t drafted = 0, accepted = 0;                // tokens; accepted: those that became part of an answer
+  std::array<uint64_t, Draft::kMost> accepted_at{};  // by place in the draft
+};
+
+}  // namespace kvasir

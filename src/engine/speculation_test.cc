@@ -1,0 +1,224 @@
+// Drafts change how many steps an answer takes and nothing else, whoever guesses and however well.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "engine/core_rig.h"
+
+namespace kvasir {
+namespace {
+
+// Knows all answers. In each place of a draft it tells the right token with a chance of `right`, and else
+// another.
+class Prophet final : public Drafter {
+ public:
+  struct Options {
+    double right = 1;
+    bool free = true;
+    bool random_length = false;
+    uint32_t vocab = 48;
+  };
+  Prophet(const Options& options, std::vector<std::vector<TokenId>> texts)
+      : options_(options), texts_(std::move(texts)) {}
+
+  std::string_view name() const override { return "prophet"; }
+  void open(uint32_t slot, uint32_t) override { EXPECT_TRUE(open_.insert(slot).second); }
+  void close(uint32_t slot) override { EXPECT_EQ(open_.erase(slot), 1u); }
+  bool is_free() const override { return options_.free; }
+  double seconds(uint32_t, uint32_t) const override { return 0; }
+
+  void propose(std::span<DraftJob> jobs) override {
+    for (DraftJob& job : jobs) {
+      EXPECT_TRUE(open_.contains(job.slot));
+      const uint32_t most = options_.random_length ? rng_() % (job.most + 1) : job.most;
+      const std::vector<TokenId>* text = text_of(job.known);
+      for (uint32_t i = 0; i < most; ++i) {
+        const size_t at = job.known.size() + i;
+        const bool known = text != nullptr && at < text->size();
+        const bool tell = known && static_cast<double>(rng_() % 1000) < 1000 * options_.right;
+        const TokenId right = known ? (*text)[at] : 0;
+        job.draft->add(tell ? right
+                            : static_cast<TokenId>((right + 1 + static_cast<TokenId>(rng_() % 3)) %
+                                                   static_cast<TokenId>(options_.vocab)));
+      }
+    }
+  }
+
+ private:
+  const std::vector<TokenId>* text_of(std::span<const TokenId> known) const {
+    for (const std::vector<TokenId>& text : texts_) {
+      if (text.size() > known.size() && std::equal(known.begin(), known.end(), text.begin())) return &text;
+    }
+    return nullptr;
+  }
+
+  Options options_;
+  std::vector<std::vector<TokenId>> texts_;
+  std::set<uint32_t> open_;
+  std::mt19937 rng_{1};
+};
+
+std::vector<std::vector<TokenId>> all_texts(const RigOptions& options, const std::vector<Request>& requests) {
+  const FakeTokenizer tokenizer(options.model.vocab);
+  std::vector<std::vector<TokenId>> texts;
+  for (const Request& r : requests) {
+    for (uint32_t c = 0; c < r.n; ++c) {
+      const Expected e = expected_answer(r, c, options.model, tokenizer, options.max_model_len);
+      texts.push_back(r.prompt);
+      texts.back().insert(texts.back().end(), e.tokens.begin(), e.tokens.end());
+    }
+  }
+  return texts;
+}
+
+void with_prophet(RigOptions& options, const std::vector<Request>& requests, const Prophet::Options& how) {
+  options.speculation.always = true;
+  options.drafters = [texts = all_texts(options, requests), how] {
+    std::vector<std::unique_ptr<Drafter>> list;
+    list.push_back(std::make_unique<Prophet>(how, texts));
+    return list;
+  };
+}
+
+uint64_t steps_of(const RigOptions& options, const std::vector<Request>& requests) {
+  CoreRig rig(options);
+  std::vector<uint64_t> ids;
+  for (const Request& r : requests) ids.push_back(rig.add(r));
+  rig.run();
+  for (size_t i = 0; i < requests.size(); ++i) rig.expect_right(ids[i], requests[i]);
+  EXPECT_EQ(rig.core->update_stats().blocks_used, 0u);
+  return rig.model.steps;
+}
+
+TEST(Speculation, AnswersDoNotDependOnDrafts) {
+  for (int kind = 0; kind < 3; ++kind) {
+    std::mt19937 rng(static_cast<uint32_t>(kind) + 20);
+    std::vector<Request> requests;
+    for (int i = 0; i < 16; ++i) requests.push_back(random_request(rng, 120));
+    RigOptions base;
+    base.model.windows = kinds_of_model(kind);
+    base.blocks = 600;
+    for (const double right : {1.0, 0.8, 0.3, 0.0}) {
+      for (const uint32_t most : {1u, 2u, 3u, 8u, 16u}) {
+        for (const bool free : {true, false}) {
+          SCOPED_TRACE(testing::Message() << "kind " << kind << ", right " << right << ", " << most
+                                          << " guesses, " << (free ? "free" : "asked late"));
+          RigOptions options = base;
+          options.speculation.most = most;
+          options.prefix_caching = most != 3;
+          options.max_num_batched_tokens = most == 2 ? 17 : 64;
+          with_prophet(options, requests, {.right = right, .free = free, .random_length = most == 8});
+          steps_of(options, requests);
+          options.max_model_len = 170;
+          options.blocks =
+              KvLayout::make(FakeLm(options.model).config().kv_layers(), 16).value().blocks_for(170) + 3;
+          with_prophet(options, requests, {.right = right, .free = free, .random_length = most == 8});
+          steps_of(options, requests);
+        }
+      }
+    }
+  }
+}
+
+Request long_request(uint32_t text, uint32_t tokens) {
+  Request r = fake_request(fake_prompt(40, text), tokens);
+  r.sampling.ignore_eos = true;
+  return r;
+}
+
+TEST(Speculation, RightGuessesSaveSteps) {
+  const std::vector<Request> requests = {long_request(0, 120)};
+  RigOptions options;
+  const uint64_t plain = steps_of(options, requests);
+  EXPECT_EQ(plain, 120u);
+  options.speculation.most = 5;
+  with_prophet(options, requests, {});
+  EXPECT_EQ(steps_of(options, requests), 1 + (119 + 5) / 6);  // six tokens a step, after the prompt's own
+}
+
+TEST(Speculation, WrongGuessesTakeNoMoreSteps) {
+  const std::vector<Request> requests = {long_request(0, 100), long_request(1, 100)};
+  RigOptions options;
+  const uint64_t plain = steps_of(options, requests);
+  with_prophet(options, requests, {.right = 0});
+  EXPECT_EQ(steps_of(options, requests), plain);
+}
+
+TEST(Speculation, CountsWhatWasGuessedAndWhatCameTrue) {
+  const std::vector<Request> requests = {long_request(0, 61)};
+  RigOptions options;
+  options.speculation.most = 3;
+  with_prophet(options, requests, {});
+  CoreRig rig(options);
+  rig.add(requests[0]);
+  rig.run();
+  const EngineStats::Speculation& s = rig.core->update_stats().speculation;
+  ASSERT_EQ(s.drafters.size(), 1u);
+  EXPECT_EQ(s.drafters[0].drafts, 15u);  // 60 tokens after the prompt's, four a step
+  EXPECT_EQ(s.drafters[0].drafted, 45u);
+  EXPECT_EQ(s.drafters[0].accepted, 45u);
+  EXPECT_EQ(s.drafters[0].accepted_at[0], 15u);
+  EXPECT_EQ(s.drafters[0].accepted_at[2], 15u);
+  EXPECT_EQ(s.drafters[0].accepted_at[3], 0u);
+}
+
+TEST(Speculation, ARequestMayRefuseDrafts) {
+  std::vector<Request> requests = {long_request(0, 50)};
+  requests[0].drafters = 0;
+  RigOptions options;
+  with_prophet(options, requests, {});
+  EXPECT_EQ(steps_of(options, requests), 50u);
+}
+
+// A guess never drives anybody out of the pool: with room for one token more each, there is no preemption
+// that a run without drafts would not have had.
+TEST(Speculation, NobodyGivesWayToAGuess) {
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 4; ++i) requests.push_back(long_request(i, 60));
+  RigOptions options;
+  options.prefix_caching = false;
+  options.blocks = 2 * 4 * 7;  // exactly 100 tokens for each
+  options.max_model_len = 100;
+  options.speculation.most = 16;
+  with_prophet(options, requests, {.right = 0.5});
+  CoreRig rig(options);
+  for (const Request& r : requests) rig.add(r);
+  rig.run();
+  EXPECT_EQ(rig.core->update_stats().preemptions, 0u);
+}
+
+// Where steps are predicted and nothing is ever right, rows are soon no longer spent on guesses.
+TEST(Speculation, StopsWhereGuessesFail) {
+  const std::vector<Request> requests = {long_request(0, 400)};
+  RigOptions options;
+  options.predict = true;
+  with_prophet(options, requests, {.right = 0});
+  options.speculation.always = false;
+  CoreRig rig(options);
+  rig.add(requests[0]);
+  rig.run();
+  const EngineStats::Speculation& s = rig.core->update_stats().speculation;
+  EXPECT_LT(s.drafters[0].drafted, 60u);
+  EXPECT_GT(s.without_draft[static_cast<size_t>(NoDraft::kNoGain)], 300u);
+}
+
+TEST(Speculation, CancelledWithADraftLeavesNothing) {
+  const std::vector<Request> requests = {long_request(0, 300), long_request(1, 300)};
+  RigOptions options;
+  with_prophet(options, requests, {.right = 0.7});
+  CoreRig rig(options);
+  const uint64_t first = rig.add(requests[0]);
+  const uint64_t second = rig.add(requests[1]);
+  for (int i = 0; i < 20; ++i) rig.step();
+  rig.core->cancel(RequestId{first});
+  rig.check();
+  rig.run();
+  rig.expect_right(second, requests[1]);
+  EXPECT_EQ(rig.core->update_stats().blocks_used, 0u);
+}
+
+}  // namespace
+}  // namespace kvasir
