@@ -46,6 +46,8 @@ void take(Turn& turn, const TokenEvent& event, const Status& written) {
   turn.answer.prompt_tokens = event.prompt_tokens;
   turn.answer.cached_tokens = event.cached_tokens;
   turn.answer.output_tokens = event.output_tokens;
+  turn.answer.drafted = event.drafted_tokens;
+  turn.answer.accepted = event.accepted_drafts;
   if (event.finish == FinishReason::kNone) return;
   turn.answer.cut = event.finish == FinishReason::kLength;
   turn.error = event.error;
@@ -59,8 +61,12 @@ std::string ChatSession::Answer::summary() const {
   const uint32_t read = prompt_tokens - cached_tokens;
   const double reading = prompt_seconds > 0 ? read / prompt_seconds : 0;
   const double writing = output_seconds > 0 && output_tokens > 1 ? (output_tokens - 1) / output_seconds : 0;
-  return fmt::format("[{} tokens, {:.1f} tokens/s; prompt {} tokens, {} from the cache, {:.1f} tokens/s{}]",
-                     output_tokens, writing, prompt_tokens, cached_tokens, reading,
+  const std::string guessed =
+      drafted == 0 ? ""
+                   : fmt::format(", {} of {} guesses right, {:.2f} tokens per step", accepted, drafted,
+                                 static_cast<double>(output_tokens) / (output_tokens - accepted));
+  return fmt::format("[{} tokens, {:.1f} tokens/s{}; prompt {} tokens, {} from the cache, {:.1f} tokens/s{}]",
+                     output_tokens, writing, guessed, prompt_tokens, cached_tokens, reading,
                      interrupted ? "; stopped"
                      : cut       ? "; cut at the token limit"
                                  : "");

@@ -9,6 +9,7 @@
 #include "apps/kvasir/number_flag.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "engine/drafters.h"
 
 namespace kvasir {
 
@@ -53,6 +54,8 @@ void EngineFlags::add_to(CLI::App& verb) {
                 "Share the KV cache of equal beginnings (on by default)")
       ->group(kMemory);
 
+  add_speculation_flags(verb);
+
   constexpr const char* kCompute = "Computing";
   verb.add_option("-t,--threads", threads, kThreadsHelp)
       ->type_name("N")
@@ -70,6 +73,30 @@ void EngineFlags::add_to(CLI::App& verb) {
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}))
       ->capture_default_str()
       ->group(kCompute);
+}
+
+void EngineFlags::add_speculation_flags(CLI::App& verb) {
+  constexpr const char* kGroup = "Speculation (changes how fast answers come, never what they say)";
+  std::string help =
+      "Who guesses tokens ahead, to be verified together: auto, off, or names separated by commas:";
+  for (const DrafterKind& kind : drafter_kinds())
+    help += fmt::format("\n  {}{}{}: {}{}", kind.name, kind.argument.empty() ? "" : "=", kind.argument,
+                        kind.help, kind.automatic ? " (in auto)" : "");
+  help += "\nGuesses are verified only as long as the predicted cost of the step makes that pay";
+  verb.add_option("--speculate", speculate, help)
+      ->type_name("LIST")
+      ->capture_default_str()
+      ->check(not_empty())
+      ->group(kGroup);
+  verb.add_option("--speculate-tokens", engine.speculation.most,
+                  "Most tokens guessed ahead per answer and step")
+      ->type_name("N")
+      ->check(CLI::Range(1u, Draft::kMost))
+      ->capture_default_str()
+      ->group(kGroup);
+  verb.add_flag("--speculate-always", engine.speculation.always,
+                "Verify every guess, whether or not that pays (to measure what it costs)")
+      ->group(kGroup);
 }
 
 Result<Isa> isa_of_flag(const std::string& flag) {
@@ -116,6 +143,9 @@ Result<Llm::Options> EngineFlags::options() const {
   KVASIR_ASSIGN_OR_RETURN(options.threads, threads_of_flag(threads, usable_cpus()));
   KVASIR_ASSIGN_OR_RETURN(options.isa, isa_of_flag(isa));
   KVASIR_ASSIGN_OR_RETURN(options.engine.kv_type, kv_type_of_flag(kv_cache_dtype));
+  const auto drafters = parse_drafters(speculate);
+  if (!drafters.ok()) return invalid_argument("--speculate: " + drafters.message());
+  options.engine.speculation.drafters = *drafters;
   if (engine.block_size % 16 != 0) return invalid_argument("--block-size must be a multiple of 16");
   if (!kv_memory.empty()) {
     const Result<uint64_t> size = parse_size(kv_memory);

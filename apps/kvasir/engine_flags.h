@@ -18,6 +18,7 @@ struct EngineFlags {
   std::string isa;
   std::string kv_memory;
   std::string kv_cache_dtype = "auto";
+  std::string speculate = "auto";
   std::string log_level = "info";
   EngineConfig engine;
 
@@ -25,6 +26,9 @@ struct EngineFlags {
 
   // Sets up logging and translates the flags; warns of what will be slow. kInvalidArgument names the flag.
   Result<Llm::Options> options() const;
+
+ private:
+  void add_speculation_flags(CLI::App& verb);
 };
 
 // The instruction set of an --isa flag: the best there is for "", an error for one that this machine lacks.

@@ -6,6 +6,7 @@
 #include "apps/kvasir/cli.h"
 #include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/load_progress.h"
+#include "apps/kvasir/machine_reference.h"
 #include "apps/kvasir/model_facts.h"
 #include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/output.h"
@@ -63,6 +64,13 @@ int run(const RunFlags& flags) {
     if (input.interrupted()) std::_Exit(kExitInterrupted);
     progress.update(done, total);
   };
+  if (!with_progress.engine.speculation.drafters.empty()) {
+    // Whether guesses pay is a question of what steps cost here.
+    with_progress.machine = [&](ThreadPool& pool, const ModelConfig& config, const WeightSizes& weights) {
+      return serving_machine(pool, options->isa.value_or(best_isa()), config, weights,
+                             options->engine.kv_type);
+    };
+  }
   auto llm = Llm::open(flags.engine.model, with_progress);
   if (!llm.ok()) return fail_to_open(llm.status(), true);
   if (chat_template->parsed == nullptr) *chat_template = model_chat_template((*llm)->tokenizer());

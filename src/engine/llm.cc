@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "engine/drafters.h"
 #include "engine/memory_plan.h"
 #include "gguf/gguf_file.h"
 #include "kvcache/kv_layout.h"
@@ -97,8 +98,9 @@ Result<std::unique_ptr<Llm>> Llm::open(const std::string& path, const Options& o
   give_back_free_memory();
   EngineConfig config = options.engine;
   KVASIR_RETURN_IF_ERROR(size_pool(llm->model_->config(), &config));
+  KVASIR_ASSIGN_OR_RETURN(auto drafters, make_drafters(config));
   KVASIR_ASSIGN_OR_RETURN(llm->engine_, Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels,
-                                                      *llm->pool_, std::move(perf)));
+                                                      *llm->pool_, std::move(perf), std::move(drafters)));
   return llm;
 }
 

@@ -15,7 +15,9 @@ void write_usage(JsonWriter& json, const Usage& usage) {
   json.field("prompt_tokens", usage.prompt_tokens).field("completion_tokens", usage.completion_tokens);
   json.field("total_tokens", usage.prompt_tokens + usage.completion_tokens);
   json.key("prompt_tokens_details").begin_object().field("cached_tokens", usage.cached_tokens).end_object();
-  json.key("completion_tokens_details").begin_object().field("reasoning_tokens", 0).end_object();
+  json.key("completion_tokens_details").begin_object().field("reasoning_tokens", 0);
+  json.field("accepted_prediction_tokens", usage.accepted_drafts);
+  json.field("rejected_prediction_tokens", usage.rejected_drafts).end_object();
   json.end_object();
 }
 

@@ -23,6 +23,7 @@ struct Usage {
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
   uint64_t completion_tokens = 0;
+  uint64_t accepted_drafts = 0, rejected_drafts = 0;  // tokens that drafters guessed ahead
 };
 
 struct Timings {

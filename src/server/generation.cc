@@ -1,4 +1,5 @@
 #include "server/generation.h"
+#include "engine/drafters.h"
 
 #include <algorithm>
 #include <ctime>
@@ -70,6 +71,7 @@ Request Generation::engine_request(size_t prompt) {
   r.include_stop = request_.include_stop;
   r.special_text = !request_.skip_special_tokens;
   r.cache_salt = request_.cache_salt;
+  r.drafters = drafters_;
   const int64_t echoed = request_.echo ? request_.logprobs : -1;
   r.prompt_logprobs = static_cast<int32_t>(std::max(echoed, request_.prompt_logprobs));
   if (r.prompt_logprobs >= 0) {
@@ -82,6 +84,9 @@ Request Generation::engine_request(size_t prompt) {
 
 void Generation::start() {
   started_ = std::chrono::steady_clock::now();
+  const auto drafters = drafter_mask(model_.engine->drafters(), request_.speculate);
+  if (!drafters.ok()) return fail(bad_field("speculate", "'speculate': " + drafters.message()));
+  drafters_ = *drafters;
   exchange_->on_disconnect([self = shared_from_this()] {
     self->ended_ = true;
     self->cancel_all();
@@ -161,6 +166,8 @@ void Generation::collect(Choice& choice, TokenEvent&& event) {
   choice.finish = event.finish;
   if (!show_output_) return;
   choice.output_tokens = event.output_tokens;
+  choice.drafted = event.drafted_tokens;
+  choice.accepted_drafts = event.accepted_drafts;
   choice.stop_reason = json_of(event);
   if (chooses()) {
     for (const SampledToken& token : event.logprobs) choice.logprob += token.logprob;
@@ -307,7 +314,11 @@ Usage Generation::usage() const {
     usage.prompt_tokens += prompts_[i].tokens.size();
     usage.cached_tokens += choices_[i * drawn()].cached_tokens;
   }
-  for (const Choice& choice : choices_) usage.completion_tokens += choice.output_tokens;
+  for (const Choice& choice : choices_) {
+    usage.completion_tokens += choice.output_tokens;
+    usage.accepted_drafts += choice.accepted_drafts;
+    usage.rejected_drafts += choice.drafted - choice.accepted_drafts;
+  }
   return usage;
 }
 

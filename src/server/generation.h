@@ -48,6 +48,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     FinishReason finish = FinishReason::kNone;
     std::string stop_reason;  // JSON
     uint32_t cached_tokens = 0;
+    uint32_t drafted = 0, accepted_drafts = 0;
     uint32_t output_tokens = 0;
     double logprob = 0;  // of all its tokens together; kept where the best are chosen
 
@@ -90,6 +91,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<RequestId> ids_;
   AnswerHead head_;
   LogprobJson logprob_json_;
+  uint32_t drafters_ = 0;    // as Request::drafters
   bool show_output_ = true;  // false: only the prompt was asked for
   bool streaming_ = false;
   bool ended_ = false;

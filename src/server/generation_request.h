@@ -47,6 +47,7 @@ struct GenerationRequest {
   bool include_stop = false;
   bool skip_special_tokens = true;
   std::string cache_salt;
+  std::string speculate = "auto";
 
   // The answer's form.
   bool stream = false;

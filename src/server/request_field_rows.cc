@@ -329,6 +329,11 @@ const RequestField kFields[] = {
      kUsed, read_response_format},
     {"cache_salt", "", kBoth, T::kString, 1, 1024, false, "none",
      "Requests share cached prefixes only with requests of the same salt.", kUsed, set<&Request::cache_salt>},
+    {"speculate", "", kBoth, T::kString, 1, 256, false, "auto",
+     "Which of the server's drafters may guess tokens ahead for this request: `auto`, `off`, or names "
+     "separated "
+     "by commas. The answer is the same in every case.",
+     kUsed, set<&Request::speculate>},
     {"request_id", "", kBoth, T::kString, 0, 128, false, "X-Request-Id", "A name for the logs.", kUsed,
      set<&Request::request_id>},
     {"use_beam_search", "", kBoth, T::kBoolean, -kInf, kInf, false, "false", "Only false.", kUsed,

@@ -99,6 +99,40 @@ void add_cache(Exposition& out, const EngineStats& s) {
   out.gauge("kvasir_kv_waste_ratio", "Share of the used blocks' slots that hold no token.", s.kv_waste);
 }
 
+// vLLM's names; an acceptance length counts the token chosen after the accepted guesses.
+void add_speculation(Exposition& out, const EngineStats::Speculation& s) {
+  for (const DrafterStats& d : s.drafters) {
+    const Labels who{{"drafter", std::string(d.name)}};
+    out.counter("vllm:spec_decode_num_drafts_total", "Drafts verified.", static_cast<double>(d.drafts), who);
+  }
+  for (const DrafterStats& d : s.drafters) {
+    const Labels who{{"drafter", std::string(d.name)}};
+    out.counter("vllm:spec_decode_num_draft_tokens_total", "Tokens guessed ahead and verified.",
+                static_cast<double>(d.drafted), who);
+  }
+  for (const DrafterStats& d : s.drafters) {
+    const Labels who{{"drafter", std::string(d.name)}};
+    out.counter("vllm:spec_decode_num_accepted_tokens_total", "Guesses that became part of an answer.",
+                static_cast<double>(d.accepted), who);
+  }
+  for (const DrafterStats& d : s.drafters) {
+    for (uint32_t place = 0; place < Draft::kMost; ++place)
+      out.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "The same by place in the draft.",
+                  static_cast<double>(d.accepted_at[place]),
+                  {{"drafter", std::string(d.name)}, {"position", std::to_string(place)}});
+  }
+  for (uint32_t i = 0; i < kNoDrafts; ++i)
+    out.counter(
+        "kvasir_spec_without_draft_total",
+        "Tokens chosen without a draft: nobody had a guess, none was worth its row, prompts were being "
+        "read, or the request refused.",
+        static_cast<double>(s.without_draft[i]),
+        {{"reason", std::string(no_draft_name(static_cast<NoDraft>(i)))}});
+  out.gauge("kvasir_spec_predicted_gain_ratio",
+            "Tokens per second expected of the last step, over those of the same step without drafts.",
+            s.predicted_gain);
+}
+
 void add_steps(Exposition& out, const EngineStats& s) {
   out.counter("kvasir_steps_total", "Steps of the engine.", static_cast<double>(s.steps));
   out.counter("kvasir_step_seconds_total", "Time inside steps.", s.step_seconds);
@@ -149,6 +183,7 @@ std::vector<MetricFamily> engine_families(const ServedModel& model) {
   Exposition out({{"model_name", model.name}, {"engine", "0"}});
   add_requests(out, stats);
   add_cache(out, stats);
+  if (!stats.speculation.drafters.empty()) add_speculation(out, stats.speculation);
   add_steps(out, stats);
   if (stats.forecast.steps > 0) add_forecast(out, stats.forecast);
   add_latencies(out, stats);
