@@ -76,7 +76,7 @@ void EngineFlags::add_to(CLI::App& verb) {
 }
 
 void EngineFlags::add_speculation_flags(CLI::App& verb) {
-  constexpr const char* kGroup = "Speculation (changes how fast answers come, never what they say)";
+  constexpr const char* kGuesses = "Speculation (changes how fast answers come, never what they say)";
   std::string help =
       "Who guesses tokens ahead, to be verified together: auto, off, or names separated by commas:";
   for (const DrafterKind& kind : drafter_kinds())
@@ -87,16 +87,16 @@ void EngineFlags::add_speculation_flags(CLI::App& verb) {
       ->type_name("LIST")
       ->capture_default_str()
       ->check(not_empty())
-      ->group(kGroup);
+      ->group(kGuesses);
   verb.add_option("--speculate-tokens", engine.speculation.most,
                   "Most tokens guessed ahead per answer and step")
       ->type_name("N")
       ->check(CLI::Range(1u, Draft::kMost))
       ->capture_default_str()
-      ->group(kGroup);
+      ->group(kGuesses);
   verb.add_flag("--speculate-always", engine.speculation.always,
                 "Verify every guess, whether or not that pays (to measure what it costs)")
-      ->group(kGroup);
+      ->group(kGuesses);
 }
 
 Result<Isa> isa_of_flag(const std::string& flag) {
