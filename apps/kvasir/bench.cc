@@ -7,6 +7,7 @@
 
 #include "apps/kvasir/bench_machine.h"
 #include "apps/kvasir/bench_report.h"
+#include "apps/kvasir/bench_speculate.h"
 #include "apps/kvasir/cli.h"
 #include "apps/kvasir/engine_flags.h"
 #include "apps/kvasir/machine_file.h"
@@ -201,7 +202,11 @@ Verb add_bench_verb(CLI::App& root) {
       "  kvasir bench model.gguf -d 2048 -b 8 -p 0     write in 8 sequences of 2,048 tokens\n\n" +
       std::string(kExitCodesHelp));
   const Verb machine = add_machine_verb(*verb);
-  return {verb, [f, machine] { return machine.app->parsed() ? machine.run() : bench(*f); }};
+  const Verb speculate = add_speculate_verb(*verb);
+  return {verb, [f, machine, speculate] {
+            if (machine.app->parsed()) return machine.run();
+            return speculate.app->parsed() ? speculate.run() : bench(*f);
+          }};
 }
 
 }  // namespace kvasir

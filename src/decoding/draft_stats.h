@@ -19,7 +19,7 @@ inline std::string_view no_draft_name(NoDraft reason) {
 // What drafts have done since the engine started, by drafter.
 struct DrafterStats {
   std::string_view name;
-  uint64_t drafts = 0;
+  uint64_t drafts = 0, whole = 0;                    // whole: every guess of it came true
   uint64_t drafted = 0, accepted = 0;                // tokens; accepted: those that became part of an answer
   std::array<uint64_t, Draft::kMost> accepted_at{};  // by place in the draft
 };

@@ -65,25 +65,6 @@ Status size_pool(const ModelConfig& model, EngineConfig* config) {
   return {};
 }
 
-// What predicts the engine's steps; null where nobody knows the machine.
-std::unique_ptr<PerfModel> make_perf_model(const GgufFile& file, const Llm::Options& options,
-                                           ModelConfig config, ThreadPool& pool) {
-  if (!options.machine) return nullptr;
-  const auto weights = read_weight_sizes(file, config);
-  const auto machine =
-      weights.ok() ? options.machine(pool, config, *weights) : Result<HardwareProfile>(weights.status());
-  if (!machine.ok()) {
-    spdlog::warn("steps will not be predicted: {}", machine.message());
-    return nullptr;
-  }
-  const CausalLm::Limits limits = model_limits(options.engine);
-  return std::make_unique<PerfModel>(config, *weights, *machine,
-                                     PerfModel::Options{.threads = pool.size(),
-                                                        .kv_type = options.engine.kv_type,
-                                                        .max_rows = limits.max_rows,
-                                                        .max_logit_rows = limits.max_logit_rows});
-}
-
 }  // namespace
 
 Llm::~Llm() = default;
@@ -93,25 +74,44 @@ Result<std::unique_ptr<Llm>> Llm::open(const std::string& path, const Options& o
   std::unique_ptr<Llm> llm(new Llm);
   llm->kernels_ = kernels;
   llm->pool_ = std::make_unique<ThreadPool>(options.threads != 0 ? options.threads : usable_cpus());
-  std::unique_ptr<PerfModel> perf;
-  KVASIR_RETURN_IF_ERROR(llm->load(path, options, &perf));
+  KVASIR_RETURN_IF_ERROR(llm->load(path, options));
   give_back_free_memory();
-  EngineConfig config = options.engine;
-  KVASIR_RETURN_IF_ERROR(size_pool(llm->model_->config(), &config));
-  KVASIR_ASSIGN_OR_RETURN(auto drafters, make_drafters(config));
-  KVASIR_ASSIGN_OR_RETURN(llm->engine_, Engine::start(config, *llm->model_, *llm->tokenizer_, *kernels,
-                                                      *llm->pool_, std::move(perf), std::move(drafters)));
+  KVASIR_ASSIGN_OR_RETURN(llm->engine_, llm->start_engine(options.engine));
   return llm;
 }
 
 // The tokenizer, the model and what predicts its steps; the file is closed again.
-Status Llm::load(const std::string& path, const Options& options, std::unique_ptr<PerfModel>* perf) {
+Status Llm::load(const std::string& path, const Options& options) {
   KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
   KVASIR_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::load(file.metadata()));
   KVASIR_ASSIGN_OR_RETURN(
       model_, CausalLm::load(file, *kernels_, *pool_, model_limits(options.engine), options.progress));
-  *perf = make_perf_model(file, options, model_->config(), *pool_);
+  if (!options.machine) return {};
+  priced_ = model_->config();
+  auto weights = read_weight_sizes(file, priced_);
+  auto machine =
+      weights.ok() ? options.machine(*pool_, priced_, *weights) : Result<HardwareProfile>(weights.status());
+  if (!machine.ok()) {
+    spdlog::warn("steps will not be predicted: {}", machine.message());
+    return {};
+  }
+  weights_ = *std::move(weights);
+  machine_ = *std::move(machine);
   return {};
+}
+
+Result<std::unique_ptr<Engine>> Llm::start_engine(EngineConfig config) {
+  KVASIR_RETURN_IF_ERROR(size_pool(model_->config(), &config));
+  KVASIR_ASSIGN_OR_RETURN(auto drafters, make_drafters(config));
+  const CausalLm::Limits limits = model_limits(config);
+  std::unique_ptr<PerfModel> perf;
+  if (machine_)
+    perf = std::make_unique<PerfModel>(priced_, weights_, *machine_,
+                                       PerfModel::Options{.threads = pool_->size(),
+                                                          .kv_type = config.kv_type,
+                                                          .max_rows = limits.max_rows,
+                                                          .max_logit_rows = limits.max_logit_rows});
+  return Engine::start(config, *model_, *tokenizer_, *kernels_, *pool_, std::move(perf), std::move(drafters));
 }
 
 Result<Llm::Answer> Llm::generate(Request request, const OnEvent& on_event) {

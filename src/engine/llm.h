@@ -69,17 +69,24 @@ class Llm {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   CausalLm& model() { return *model_; }
   Engine& engine() { return *engine_; }
+  // A further engine over the same model, with drafters and predictions of its own. The model runs one step
+  // at a time: only one of the engines may have work. It ends before this object does. Errors are those of
+  // open().
+  Result<std::unique_ptr<Engine>> start_engine(EngineConfig config);
   ThreadPool& pool() { return *pool_; }
   const KernelTable& kernels() const { return *kernels_; }
 
  private:
   Llm() = default;
-  Status load(const std::string& path, const Options& options, std::unique_ptr<PerfModel>* perf);
+  Status load(const std::string& path, const Options& options);
 
   const KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<CausalLm> model_;
+  std::optional<HardwareProfile> machine_;  // what steps are predicted from
+  ModelConfig priced_;  // the model's, completed by what its tensors say
+  WeightSizes weights_;
   std::unique_ptr<Engine> engine_;  // ends first
 };
 

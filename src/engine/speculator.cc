@@ -285,11 +285,12 @@ void Speculator::count(DrafterStats& stats, Choice& choice, std::span<const Toke
   ++stats.drafts;
   stats.drafted += draft.size;
   choice.drafted += draft.size;
-  for (uint32_t i = 0; i < std::min<size_t>(draft.size, came.size()) && draft.tokens[i] == came[i]; ++i) {
-    ++stats.accepted;
-    ++choice.drafts_accepted;
-    ++stats.accepted_at[i];
-  }
+  uint32_t right = 0;
+  while (right < std::min<size_t>(draft.size, came.size()) && draft.tokens[right] == came[right])
+    ++stats.accepted_at[right++];
+  stats.accepted += right;
+  stats.whole += right == draft.size;
+  choice.drafts_accepted += right;
 }
 
 void Speculator::observe(double predicted, double measured) {
