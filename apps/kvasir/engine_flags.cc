@@ -94,6 +94,14 @@ void EngineFlags::add_speculation_flags(CLI::App& verb) {
       ->check(CLI::Range(1u, Draft::kMost))
       ->capture_default_str()
       ->group(kGuesses);
+  verb.add_option(
+          "--spec-accept", spec_accept,
+          "When a guess becomes a token of a sampled answer: match, if it is the token that would have come "
+          "anyway; or rejection, as often as the probabilities allow, for other answers of the same "
+          "distribution")
+      ->check(CLI::IsMember({"match", "rejection"}))
+      ->capture_default_str()
+      ->group(kGuesses);
   verb.add_flag("--speculate-always", engine.speculation.always,
                 "Verify every guess, whether or not that pays (to measure what it costs)")
       ->group(kGuesses);
@@ -146,6 +154,7 @@ Result<Llm::Options> EngineFlags::options() const {
   const auto drafters = parse_drafters(speculate);
   if (!drafters.ok()) return invalid_argument("--speculate: " + drafters.message());
   options.engine.speculation.drafters = *drafters;
+  if (spec_accept == "rejection") options.engine.speculation.accept = SpeculationConfig::Accept::kRejection;
   if (engine.block_size % 16 != 0) return invalid_argument("--block-size must be a multiple of 16");
   if (!kv_memory.empty()) {
     const Result<uint64_t> size = parse_size(kv_memory);

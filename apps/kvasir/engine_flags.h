@@ -19,6 +19,7 @@ struct EngineFlags {
   std::string kv_memory;
   std::string kv_cache_dtype = "auto";
   std::string speculate = "auto";
+  std::string spec_accept = "match";
   std::string log_level = "info";
   EngineConfig engine;
 

@@ -21,7 +21,7 @@ double finishing_time(uint32_t word, float x) {
 
 uint32_t word_of(TokenId token, const RaceKey& key) {
   const auto id = static_cast<uint32_t>(token);
-  const auto words = philox4x32({id / 4, key.position, key.choice, 0},
+  const auto words = philox4x32({id / 4, key.position, key.choice, key.stream},
                                 {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
   return words[id % 4];
 }
@@ -49,7 +49,7 @@ void philox_block(uint32_t first_counter, const RaceKey& key, uint32_t* words) {
     c0[j] = first_counter + static_cast<uint32_t>(j);
     c1[j] = key.position;
     c2[j] = key.choice;
-    c3[j] = 0;
+    c3[j] = key.stream;
   }
   auto k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
   for (int round = 0; round < 10; ++round) {

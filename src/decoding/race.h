@@ -12,12 +12,13 @@ struct RaceKey {
   uint64_t seed = 0;
   uint32_t position = 0;
   uint32_t choice = 0;
+  uint32_t stream = 0;  // of decoding/rejection.h
 };
 
 // An exponential race: token i finishes at time -log(1 - v_i) / p_i, v_i in (0, 1), and the first wins, which
 // happens with probability p_i / sum(p) (the Gumbel-max trick written with exponentials). v_i is (w + 1/2)
-// 2^-32 where w is word i mod 4 of Philox(key = seed, counter = (i / 4, position, choice, 0)). Here p_i =
-// e^x_i with x_i <= 0 and some x_i near 0 (temperature already applied, the maximum taken off). Ties to the
+// 2^-32 where w is word i mod 4 of Philox(key = seed, counter = (i / 4, position, choice, stream)). Here p_i
+// = e^x_i with x_i <= 0 and some x_i near 0 (temperature already applied, the maximum taken off). Ties to the
 // lowest id.
 
 // Over the tokens listed, which are not none.

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "decoding/candidates.h"
 #include "decoding/det_math.h"
+#include "decoding/rejection.h"
 
 namespace kvasir {
 namespace {
@@ -114,7 +115,7 @@ SampledToken unscored(TokenId token) {
 }  // namespace
 
 Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position, uint32_t output_count,
-                                     SamplerScratch& scratch) const {
+                                     SamplerScratch& scratch, TokenId guess) const {
   CHECK(logits.size() == vocab_size_);
   if (kernels_->scan_logits(logits.data(), vocab_size_).unsound) {
     const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !(x < kInfinity); });
@@ -132,13 +133,13 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position,
     return invalid_argument("logit_bias and penalties push a logit beyond the range of a float");
 
   TokenId token = best;
-  const RaceKey key = {params_.seed, position, choice_};
+  const RaceKey key = {params_.seed, position, choice_, kDrawStream};
   if (!greedy() && by_rank()) {
     gather_largest(logits, static_cast<size_t>(params_.top_k), scratch);
-    token = draw_ranked(max, key, scratch);
+    token = draw_ranked(max, key, scratch, guess);
   } else if (!greedy()) {
     scale(logits, max, 1.0f / params_.temperature);
-    token = draw_row(logits, best, key, scratch);
+    token = draw_row(logits, best, key, scratch, guess);
   }
   if (scored) return score_token(raw, token, static_cast<uint32_t>(params_.logprobs), *kernels_, scratch);
   return unscored(token);
@@ -154,7 +155,7 @@ uint32_t Sampler::logits_wanted(uint32_t output_count) const {
 }
 
 Result<SampledToken> Sampler::sample(const BestLogits& best, uint32_t position, uint32_t output_count,
-                                     SamplerScratch& scratch) const {
+                                     SamplerScratch& scratch, TokenId guess) const {
   CHECK(best.wanted == logits_wanted(output_count));
   if (best.unsound.id != kNoToken) return unsound_error(best.unsound, position);
   auto& kept = scratch.candidates;
@@ -166,7 +167,7 @@ Result<SampledToken> Sampler::sample(const BestLogits& best, uint32_t position, 
   keep_best(kept, greedy() ? 1 : static_cast<size_t>(params_.top_k));
   if (greedy()) return unscored(kept[0].id);
   const float max = std::min_element(kept.begin(), kept.end(), ranks_before)->x;
-  return unscored(draw_ranked(max, {params_.seed, position, choice_}, scratch));
+  return unscored(draw_ranked(max, {params_.seed, position, choice_, kDrawStream}, scratch, guess));
 }
 
 std::array<std::span<const TokenId>, 2> Sampler::masked_tokens(uint32_t output_count) const {
@@ -194,21 +195,38 @@ float Sampler::race_floor() const {
   return params_.min_p > 0.0f ? static_cast<float>(det_log(static_cast<double>(params_.min_p))) : -kInfinity;
 }
 
+namespace {
+
+TokenId draw_survivor(SamplerScratch& scratch, const RaceKey& key, TokenId guess) {
+  return guess == kNoToken ? race(scratch.candidates, key)
+                           : accept_or_redraw(scratch.candidates, {}, guess, key);
+}
+
+}  // namespace
+
 // Over scratch.candidates, the top_k best tokens, of which the best has the logit `max`.
-TokenId Sampler::draw_ranked(float max, const RaceKey& key, SamplerScratch& scratch) const {
+TokenId Sampler::draw_ranked(float max, const RaceKey& key, SamplerScratch& scratch, TokenId guess) const {
   auto& kept = scratch.candidates;
   const float factor = 1.0f / params_.temperature;
   for (Candidate& c : kept) c.x = (c.x - max) * factor;
   if (params_.top_p < 1.0f) keep_nucleus(kept, mass_share(static_cast<double>(total_mass(kept))));
   std::erase_if(kept, [floor = race_floor()](const Candidate& c) { return c.x < floor; });
-  return race(kept, key);
+  return draw_survivor(scratch, key, guess);
 }
 
 // Over all tokens of a row whose maximum is 0, that of `best`.
-TokenId Sampler::draw_row(std::span<float> row, TokenId best, const RaceKey& key,
-                          SamplerScratch& scratch) const {
+TokenId Sampler::draw_row(std::span<float> row, TokenId best, const RaceKey& key, SamplerScratch& scratch,
+                          TokenId guess) const {
   const float floor = race_floor();
-  if (params_.top_p >= 1.0f) return race_row(row, best, floor, key);
+  if (params_.top_p >= 1.0f) {
+    if (guess == kNoToken) return race_row(row, best, floor, key);
+    auto& all = scratch.candidates;
+    all.clear();
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (row[i] >= floor && row[i] > -kInfinity) all.push_back({row[i], static_cast<TokenId>(i)});
+    }
+    return draw_survivor(scratch, key, guess);
+  }
   // e^lse: at most the size of the vocabulary, as the maximum is 0.
   const double lse = static_cast<double>(kernels_->log_sum_exp(row.data(), vocab_size_));
   const uint64_t target = mass_share(kMassOne / det_exp(-std::max(lse, 0.0)));
@@ -219,7 +237,7 @@ TokenId Sampler::draw_row(std::span<float> row, TokenId best, const RaceKey& key
   }
   keep_nucleus(kept, target);
   std::erase_if(kept, [floor](const Candidate& c) { return c.x < floor; });
-  return race(kept, key);
+  return draw_survivor(scratch, key, guess);
 }
 
 // The mass that a nucleus has to reach, of this total.

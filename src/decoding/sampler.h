@@ -52,16 +52,18 @@ class Sampler {
   // Samples the token that follows the `output_count` tokens already committed. `logits` (vocab_size floats)
   // is scratch afterwards. Position = prompt length + output_count. `scratch` is the calling thread's own.
   // kInternal when the row holds a NaN or +infinity or is -infinity throughout; kInvalidArgument when the
-  // request's own masks leave nothing.
+  // request's own masks leave nothing. With a `guess` the race of step 9 is replaced by accepting the guess
+  // or drawing in its place (decoding/rejection.h): another draw from the same distribution, which is the
+  // guess as often as can be.
   Result<SampledToken> sample(std::span<float> logits, uint32_t position, uint32_t output_count,
-                              SamplerScratch& scratch) const;
+                              SamplerScratch& scratch, TokenId guess = kNoToken) const;
 
   // How many of a row's best logits sample() needs: kAllLogits, or few where all that is asked is an argmax
   // or a top_k, perhaps without end tokens.
   uint32_t logits_wanted(uint32_t output_count) const;
   // The same token from those.
   Result<SampledToken> sample(const BestLogits& best, uint32_t position, uint32_t output_count,
-                              SamplerScratch& scratch) const;
+                              SamplerScratch& scratch, TokenId guess = kNoToken) const;
 
   const SamplingParams& params() const { return params_; }
 
@@ -75,8 +77,9 @@ class Sampler {
   bool by_rank() const;
   float race_floor() const;
   uint64_t mass_share(double total) const;
-  TokenId draw_ranked(float max, const RaceKey& key, SamplerScratch& scratch) const;
-  TokenId draw_row(std::span<float> row, TokenId best, const RaceKey& key, SamplerScratch& scratch) const;
+  TokenId draw_ranked(float max, const RaceKey& key, SamplerScratch& scratch, TokenId guess) const;
+  TokenId draw_row(std::span<float> row, TokenId best, const RaceKey& key, SamplerScratch& scratch,
+                   TokenId guess) const;
   bool penalises() const;
 
   SamplingParams params_;

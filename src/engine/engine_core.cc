@@ -54,7 +54,7 @@ EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint3
       speculator_(speculator_options(config, forecast_.get()), std::move(drafters)),
       recorder_(config.max_model_len),
       sampler_(pool, tokenizer, config.max_num_seqs, model_limits(config).max_logit_rows,
-               config.max_model_len) {
+               config.max_model_len, config.speculation.accept == SpeculationConfig::Accept::kRejection) {
   row_copy_.resize(vocab_);
   wanted_.reserve(model_limits(config).max_logit_rows);
 }

@@ -8,17 +8,22 @@
 namespace kvasir {
 namespace {
 
-Result<SampledToken> sample(const Choice& choice, const RowLogits& logits, SamplerScratch& scratch) {
+Result<SampledToken> sample(const Choice& choice, const RowLogits& logits, SamplerScratch& scratch,
+                            TokenId guess) {
   if (logits.best != nullptr)
-    return choice.sampler.sample(*logits.best, choice.known(), choice.output_tokens, scratch);
-  return choice.sampler.sample(logits.all, choice.known(), choice.output_tokens, scratch);
+    return choice.sampler.sample(*logits.best, choice.known(), choice.output_tokens, scratch, guess);
+  return choice.sampler.sample(logits.all, choice.known(), choice.output_tokens, scratch, guess);
 }
 
 }  // namespace
 
 RowSampler::RowSampler(ThreadPool& pool, const Tokenizer& tokenizer, uint32_t max_sequences,
-                       uint32_t max_rows, uint32_t max_model_len)
-    : pool_(pool), tokenizer_(tokenizer), max_model_len_(max_model_len), scratch_(pool.size()) {
+                       uint32_t max_rows, uint32_t max_model_len, bool rejection)
+    : pool_(pool),
+      tokenizer_(tokenizer),
+      max_model_len_(max_model_len),
+      rejection_(rejection),
+      scratch_(pool.size()) {
   sequences_.reserve(max_sequences);
   rows_.reserve(max_rows);
 }
@@ -42,7 +47,9 @@ void RowSampler::add_row(const RowLogits& logits) {
 void RowSampler::advance(Advance& sequence, std::span<const RowLogits> rows, SamplerScratch& scratch) const {
   Choice& choice = *sequence.choice;
   for (const RowLogits& row : rows) {
-    Result<SampledToken> chosen = sample(choice, row, scratch);
+    const bool guessed = sequence.tokens + 1 < rows.size();
+    const TokenId guess = rejection_ && guessed ? choice.draft.tokens[sequence.tokens] : kNoToken;
+    Result<SampledToken> chosen = sample(choice, row, scratch, guess);
     if (!chosen.ok()) {
       sequence.finish = FinishReason::kError;
       sequence.error = chosen.status();

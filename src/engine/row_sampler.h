@@ -30,8 +30,9 @@ class RowSampler {
   };
 
   // At most `max_sequences` sequences with `max_rows` rows in a step. Pool and tokenizer outlive the sampler.
+  // With `rejection`, guesses are accepted as SpeculationConfig::Accept::kRejection says.
   RowSampler(ThreadPool& pool, const Tokenizer& tokenizer, uint32_t max_sequences, uint32_t max_rows,
-             uint32_t max_model_len);
+             uint32_t max_model_len, bool rejection);
 
   void clear();
   // A sequence with its first row; then the rows of its draft.
@@ -51,6 +52,7 @@ class RowSampler {
   ThreadPool& pool_;
   const Tokenizer& tokenizer_;
   uint32_t max_model_len_;
+  bool rejection_;
   std::vector<SamplerScratch> scratch_;  // one per thread
   std::vector<Advance> sequences_;
   std::vector<RowLogits> rows_;

@@ -205,6 +205,24 @@ TEST(Speculation, StopsWhereGuessesFail) {
   EXPECT_GT(s.without_draft[static_cast<size_t>(NoDraft::kNoGain)], 300u);
 }
 
+// By rejection, greedy answers are the same and sampled ones as long and as sound, if not the same.
+TEST(Speculation, RejectionLeavesGreedyAnswersAlone) {
+  std::vector<Request> requests = {long_request(0, 80), long_request(1, 80)};
+  RigOptions options;
+  options.speculation.accept = SpeculationConfig::Accept::kRejection;
+  with_prophet(options, requests, {.right = 0.6});
+  options.speculation.always = true;
+  steps_of(options, requests);
+  requests[1].sampling.temperature = 0.9f;
+  CoreRig rig(options);
+  const uint64_t first = rig.add(requests[0]);
+  const uint64_t second = rig.add(requests[1]);
+  rig.run();
+  rig.expect_right(first, requests[0]);
+  EXPECT_EQ((rig.answers[{second, 0}].tokens.size()), 80u);
+  EXPECT_EQ(rig.core->update_stats().blocks_used, 0u);
+}
+
 TEST(Speculation, CancelledWithADraftLeavesNothing) {
   const std::vector<Request> requests = {long_request(0, 300), long_request(1, 300)};
   RigOptions options;
