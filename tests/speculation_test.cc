@@ -1,0 +1,227 @@
+// Speculation over real models changes no token, no log-probability and no ending: every drafter, 1 to 8
+// guesses, 1 to 16 answers at once, greedy and sampled. Each combination gets some of the prompts; with
+// KVASIR_TEST_FULL set each drafter gets more than a thousand.
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+
+#include "decoding/test_drafters.h"
+#include "engine/drafters.h"
+#include "engine/llm.h"
+#include "tests/model_fixture.h"
+
+namespace kvasir {
+namespace {
+
+using namespace testing_drafters;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSlowBuild = true;
+#else
+constexpr bool kSlowBuild = false;
+#endif
+
+constexpr uint32_t kTokens = 24;
+
+// Texts that repeat themselves, that ask for copying, code, JSON, other scripts, and hardly anything.
+std::string prompt_text(uint32_t i) {
+  const std::string n = std::to_string(i);
+  switch (i % 8) {
+    case 0:
+      return "User: What is " + n + " plus one?\nAssistant:";
+    case 1:
+      return "def area_" + n + "(w, h):\n    return w * h\n\ndef area_" + n +
+             "_twice(w, h):\n    return 2 * area_" + n + "(w, h)\n\ndef area_" + n +
+             "_thrice(w, h):\n    return";
+    case 2:
+      return "{\"id\": " + n + ", \"name\": \"one\"}\n{\"id\": " + std::to_string(i + 1) +
+             ", \"name\": \"two\"}\n{\"id\":";
+    case 3:
+      return "Copy this line: the quick brown fox number " + n +
+             " jumps over the lazy dog.\nCopied: the quick brown fox number";
+    case 4:
+      return "\xE6\x9D\xB1\xE4\xBA\xAC" + n +
+             "\xE3\x81\xA8\xE5\xA4\xA7\xE9\x98\xAA\xE3\x80\x82\xE6\x9D\xB1\xE4\xBA\xAC";
+    case 5:
+      return "\xF0\x9F\x98\x80 " + n + " \xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7 \xF0\x9F\x98\x80 " + n;
+    case 6:
+      return "a a a a a a a a " + n;
+    default:
+      return n;
+  }
+}
+
+Request request_of(const Tokenizer& tokenizer, uint32_t i) {
+  Request r;
+  r.prompt = tokenizer.encode(prompt_text(i), {});
+  constexpr float kTemperatures[] = {0, 0.7f, 0, 1.2f};
+  r.sampling.temperature = kTemperatures[i / 8 % 4];
+  r.sampling.seed = i;
+  r.sampling.max_tokens = kTokens;
+  if (i % 3 == 0) r.sampling.logprobs = 2;
+  if (i % 5 == 0) r.sampling.top_k = 20;
+  if (i % 7 == 0) r.sampling.repetition_penalty = 1.2f;
+  if (i % 11 == 0) r.sampling.min_tokens = 10;
+  if (i % 13 == 0) r.stop = {"\n", "2"};
+  return r;
+}
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  std::string text;
+  FinishReason finish = FinishReason::kNone;
+  bool operator==(const Answer& other) const {
+    return tokens == other.tokens && text == other.text && finish == other.finish &&
+           logprobs.size() == other.logprobs.size() &&
+           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(float)) == 0;
+  }
+};
+
+std::vector<Answer> answers_of(Engine& engine, const std::vector<Request>& requests) {
+  std::mutex mutex;
+  std::condition_variable done;
+  std::vector<Answer> answers(requests.size());
+  size_t unfinished = requests.size();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto id = engine.submit(requests[i], [&, i](TokenEvent&& e) {
+      const std::lock_guard lock(mutex);
+      Answer& a = answers[i];
+      a.tokens.insert(a.tokens.end(), e.tokens.begin(), e.tokens.end());
+      for (const SampledToken& t : e.logprobs) a.logprobs.push_back(t.logprob);
+      a.text += e.text;
+      a.finish = e.finish;
+      if (e.finish != FinishReason::kNone && --unfinished == 0) done.notify_one();
+    });
+    EXPECT_TRUE(id.ok()) << id.message();
+  }
+  std::unique_lock lock(mutex);
+  done.wait(lock, [&] { return unfinished == 0; });
+  return answers;
+}
+
+class Speculated : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (kSlowBuild) GTEST_SKIP() << "sanitised builds test the engine over the fake model";
+    const std::string path = model_path(GetParam());
+    if (!std::filesystem::exists(path))
+      GTEST_SKIP() << path << " is absent: tools/fetch_models.py fetches it";
+    Llm::Options options;
+    options.threads = 2;
+    options.engine = config(16);
+    auto opened = Llm::open(path, options);
+    ASSERT_TRUE(opened.ok()) << opened.message();
+    llm_ = std::move(opened).value();
+  }
+
+  static EngineConfig config(uint32_t batch) {
+    EngineConfig c;
+    c.max_num_seqs = batch;
+    c.max_model_len = 256;
+    c.kv_bytes = uint64_t{96} << 20;
+    c.max_queued_requests = 4096;
+    c.check_invariants = true;
+    return c;
+  }
+
+  std::unique_ptr<Engine> start(EngineConfig c, std::vector<std::unique_ptr<Drafter>> drafters) {
+    auto engine = Engine::start(c, llm_->model(), llm_->tokenizer(), llm_->kernels(), llm_->pool(), nullptr,
+                                std::move(drafters));
+    EXPECT_TRUE(engine.ok()) << engine.message();
+    return std::move(engine).value();
+  }
+
+  // What follows, by the answers without speculation.
+  static Continuation continuation(const std::vector<Request>& requests, const std::vector<Answer>& answers) {
+    std::vector<std::vector<TokenId>> texts;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      texts.push_back(requests[i].prompt);
+      texts.back().insert(texts.back().end(), answers[i].tokens.begin(), answers[i].tokens.end());
+    }
+    return [texts](uint32_t, std::span<const TokenId> known, uint32_t count) {
+      for (const auto& text : texts) {
+        if (text.size() < known.size() || !std::equal(known.begin(), known.end(), text.begin())) continue;
+        const auto from = text.begin() + static_cast<ptrdiff_t>(known.size());
+        return std::vector<TokenId>(from, from + std::min<ptrdiff_t>(count, text.end() - from));
+      }
+      return std::vector<TokenId>();
+    };
+  }
+
+  std::vector<std::unique_ptr<Drafter>> drafter(uint32_t kind, const EngineConfig& c,
+                                                const Continuation& right) {
+    const uint32_t vocab = llm_->model().config().vocab_size;
+    std::vector<std::unique_ptr<Drafter>> list;
+    if (kind < kNames.size()) {
+      EngineConfig with = c;
+      with.speculation.drafters = {{std::string(kNames[kind]), ""}};
+      auto made = make_drafters(with);
+      EXPECT_TRUE(made.ok()) << made.message();
+      return std::move(made).value();
+    }
+    switch (kind - kNames.size()) {
+      case 0:
+        list.push_back(std::make_unique<OracleDrafter>(right));
+        break;
+      case 1:
+        list.push_back(std::make_unique<AdversarialDrafter>(right, vocab));
+        break;
+      case 2:
+        list.push_back(std::make_unique<RandomDrafter>(vocab));
+        break;
+      case 3:
+        list.push_back(std::make_unique<ReplayDrafter>(right));
+        break;
+      default:
+        list.push_back(std::make_unique<FixedRateDrafter>(right, 0.7, vocab));
+    }
+    return list;
+  }
+
+  static constexpr std::array<std::string_view, 2> kNames = {"ngram", "suffix"};
+  static constexpr uint32_t kKinds = kNames.size() + 5;
+  std::unique_ptr<Llm> llm_;
+};
+
+TEST_P(Speculated, AnswersAreThoseOfPlainDecoding) {
+  const bool full = std::getenv("KVASIR_TEST_FULL") != nullptr;
+  const uint32_t per_combination = full ? 48 : 4;
+  constexpr uint32_t kBatches[] = {1, 4, 16};
+  uint32_t next = 0;
+  for (uint32_t guesses = 1; guesses <= 8; guesses += full ? 1 : (guesses < 3 ? 1 : 5)) {
+    for (const uint32_t batch : kBatches) {
+      std::vector<Request> requests;
+      for (uint32_t i = 0; i < per_combination; ++i)
+        requests.push_back(request_of(llm_->tokenizer(), next++));
+      const std::vector<Answer> plain = answers_of(*start(config(batch), {}), requests);
+      const Continuation right = continuation(requests, plain);
+      for (uint32_t kind = 0; kind < kKinds; ++kind) {
+        EngineConfig c = config(batch);
+        c.speculation.most = guesses;
+        c.speculation.always = true;
+        auto drafters = drafter(kind, c, right);
+        const std::string name(drafters[0]->name());
+        const auto engine = start(c, std::move(drafters));
+        const std::vector<Answer> guessed = answers_of(*engine, requests);
+        for (size_t i = 0; i < requests.size(); ++i)
+          EXPECT_TRUE(guessed[i] == plain[i]) << name << ", " << guesses << " guesses, " << batch
+                                              << " at once, prompt " << next - per_combination + i;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Real, Speculated,
+                         testing::Values("smollm2-135m-instruct-q4_1.gguf", "gemma-3-270m-q4_k_m.gguf",
+                                         "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+                         [](const auto& param) { return model_test_name(param.param); });
+
+}  // namespace
+}  // namespace kvasir
