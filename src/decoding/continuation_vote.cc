@@ -37,11 +37,11 @@ Ballot count_votes(std::span<const Voter> voters, uint32_t i, const Draft& draft
 
 VoteResult vote_continuation(std::span<Voter> voters, const VoteRule& rule, uint32_t most, Draft& draft) {
   VoteResult result;
-  float path = 1;
+  float path = 1, doubt = rule.doubt;
   while (draft.size < most) {
     const Ballot ballot = count_votes(voters, draft.size, draft);
     if (ballot.winner == kNoToken) break;
-    const float share = ballot.weight / (ballot.total + rule.doubt);
+    const float share = ballot.weight / (ballot.total + doubt);
     if (draft.size == 0) result.first_share = share;
     path *= share;
     if (share < rule.min_share || path < rule.min_path) break;
@@ -50,7 +50,7 @@ VoteResult vote_continuation(std::span<Voter> voters, const VoteRule& rule, uint
       if (foresees(voter, draft.size, draft) == ballot.winner) voters[kept++] = voter;
     voters = voters.first(kept);
     draft.add(ballot.winner);
-    result.path = path;
+    doubt *= rule.doubt_decay;
   }
   return result;
 }

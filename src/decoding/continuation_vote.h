@@ -19,14 +19,14 @@ struct Voter {
 };
 
 struct VoteRule {
-  float min_share = 0;  // the chain ends where the winner has less of the votes
-  float min_path = 0;   // and where the product of the winners' shares falls below this
-  float doubt = 0;      // weight added to the votes that none of the voters foresees the token
+  float min_share = 0;    // the chain ends where the winner has less of the votes
+  float min_path = 0;     // and where the product of the winners' shares falls below this
+  float doubt = 0;        // weight of the votes for a token that no voter foresees
+  float doubt_decay = 1;  // `doubt` is multiplied by this with every token drafted
 };
 
 struct VoteResult {
   float first_share = 0;  // the winner's part of the votes for the first token; 0 without voters
-  float path = 0;         // product of the shares of the tokens drafted; 0 if there is none
 };
 
 // Adds tokens to `draft` until it holds `most`: the one with the greatest weight among the voters, of equals
