@@ -27,7 +27,7 @@ constexpr bool kSlowBuild = true;
 constexpr bool kSlowBuild = false;
 #endif
 
-constexpr uint32_t kTokens = 24;
+constexpr uint32_t kTokens = 20;
 
 // Texts that repeat themselves, that ask for copying, code, JSON, other scripts, and hardly anything.
 std::string prompt_text(uint32_t i) {
@@ -185,7 +185,7 @@ class Speculated : public testing::TestWithParam<const char*> {
     return list;
   }
 
-  static constexpr std::array<std::string_view, 2> kNames = {"ngram", "suffix"};
+  static constexpr std::array<std::string_view, 1> kNames = {"ngram"};
   static constexpr uint32_t kKinds = kNames.size() + 5;
   std::unique_ptr<Llm> llm_;
 };
@@ -193,10 +193,10 @@ class Speculated : public testing::TestWithParam<const char*> {
 TEST_P(Speculated, AnswersAreThoseOfPlainDecoding) {
   const bool full = std::getenv("KVASIR_TEST_FULL") != nullptr;
   const uint32_t per_combination = full ? 48 : 4;
-  constexpr uint32_t kBatches[] = {1, 4, 16};
+  const std::vector<uint32_t> batches = full ? std::vector<uint32_t>{1, 4, 16} : std::vector<uint32_t>{1, 16};
   uint32_t next = 0;
-  for (uint32_t guesses = 1; guesses <= 8; guesses += full ? 1 : (guesses < 3 ? 1 : 5)) {
-    for (const uint32_t batch : kBatches) {
+  for (uint32_t guesses = 1; guesses <= 8; guesses += full ? 1 : 4) {
+    for (const uint32_t batch : batches) {
       std::vector<Request> requests;
       for (uint32_t i = 0; i < per_combination; ++i)
         requests.push_back(request_of(llm_->tokenizer(), next++));

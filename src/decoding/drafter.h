@@ -36,7 +36,7 @@ struct DraftJob {
   uint32_t output_tokens = 0;        // how many of `known` were generated
   // Where the target keeps the K and V of `known` (but of its last token), and has room for those of the
   // guesses; for drafters that run the target's own layers.
-  std::span<const BlockId* const> tables;
+  std::span<const BlockId* const> tables = {};
   Draft* draft = nullptr;  // receives at most `most` tokens, perhaps none
 };
 
