@@ -23,6 +23,11 @@ void erase(std::vector<Sequence*>& list, const Sequence& s) {
   list.erase(it);
 }
 
+// Pending rows before the first that wants logits.
+uint32_t unscored_rows(const Sequence& s) {
+  return std::max(s.computed, s.logits_from()) - s.computed;
+}
+
 // Logit rows that computing positions [first, first + rows) of a sequence takes.
 uint32_t logit_rows_of(const Sequence& s, uint32_t rows) {
   const uint32_t from = std::max(s.computed, s.logits_from());
@@ -133,11 +138,11 @@ void Scheduler::set_target() {
                                          : std::max(kLeastGap, kGapDecodes * options_.costs->seconds(load_));
 }
 
-// Of `rows` prompt rows after `context` tokens those that the step has time for; the first prompt gets a
-// block in any case.
-uint32_t Scheduler::rows_in_time(uint32_t context, uint32_t rows) const {
+// Of `rows` prompt rows after `context` tokens, which but for the first `unscored` want logits, those that
+// the step has time for; the first prompt gets a block in any case.
+uint32_t Scheduler::rows_in_time(uint32_t context, uint32_t rows, uint32_t unscored) const {
   if (target_seconds_ == 0 || rows == 0) return rows;
-  const uint32_t fitting = options_.costs->most_rows(load_, context, rows, target_seconds_);
+  const uint32_t fitting = options_.costs->most_rows(load_, context, rows, target_seconds_, unscored);
   return prompt_rows_ == 0 ? std::max(fitting, std::min(rows, layout_.block_size())) : fitting;
 }
 
@@ -147,8 +152,7 @@ void Scheduler::account(const Sequence& s) {
 }
 
 uint32_t Scheduler::rows_within_budget(const Sequence& s, uint32_t rows) const {
-  const uint32_t without_logits = std::max(s.computed, s.logits_from()) - s.computed;
-  return std::min({rows, rows_left_, without_logits + logit_rows_left_});
+  return std::min({rows, rows_left_, unscored_rows(s) + logit_rows_left_});
 }
 
 void Scheduler::account_all() {
@@ -171,7 +175,7 @@ uint32_t Scheduler::rows_that_fit(const Sequence& s, uint32_t first, uint32_t ro
 // one. False when s gets none, be it because it was the youngest and had to go itself.
 bool Scheduler::schedule(Sequence& s, uint32_t rows, uint32_t least) {
   rows = rows_within_budget(s, rows);
-  rows = std::max(rows_in_time(s.computed, rows), std::min(rows, least));
+  rows = std::max(rows_in_time(s.computed, rows, unscored_rows(s)), std::min(rows, least));
   if (rows == 0) return false;
   uint32_t fitting = rows_that_fit(s, s.computed, rows, pool_.available());
   while (fitting == 0) {

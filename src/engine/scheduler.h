@@ -91,7 +91,7 @@ class Scheduler {
  private:
   bool schedule(Sequence& s, uint32_t rows, uint32_t least = 0);
   void set_target();
-  uint32_t rows_in_time(uint32_t context, uint32_t rows) const;
+  uint32_t rows_in_time(uint32_t context, uint32_t rows, uint32_t unscored = UINT32_MAX) const;
   void account(const Sequence& s);
   void account_all();
   void schedule_drafts();

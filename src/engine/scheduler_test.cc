@@ -275,6 +275,29 @@ TEST_F(PacedScheduler, WithoutAGapItIsChosenFromTheDecodes) {
   EXPECT_EQ(scheduler_->target_seconds(), Scheduler::kLeastGap);
 }
 
+// Rows that take another 1 ms where they want logits.
+class HeadCosts final : public StepCosts {
+ public:
+  void add(StepLoad& load, const StepRows& s, uint32_t logit_rows) const override {
+    load.rows += s.rows;
+    load.logit_rows += logit_rows;
+  }
+  double seconds(const StepLoad& load) const override { return 1e-3 * (1 + load.rows + load.logit_rows); }
+};
+
+// Two decodes: 5 ms. Each row of a prompt that is scored takes 2 of the 35 ms that are left.
+TEST_F(PacedScheduler, RowsThatAreScoredTakeTheirLogitsTime) {
+  const HeadCosts costs;
+  start(200, {16, 256, 256, 2000, &costs, 0.040});
+  add(4);
+  add(4, 1000);
+  step();
+  add(1000).score_from = 0;
+  EXPECT_EQ(step(), (Rows{1, 1, 17}));
+  sequences_[2].score_from = Sequence::kNothing;
+  EXPECT_EQ(step(), (Rows{1, 1, 34}));  // but for the one that a last row would take
+}
+
 TEST_F(PacedScheduler, ManyDecodesStretchTheChosenGap) {
   start(200, {100, 256, 256, 2000, &costs_, 0});
   for (uint32_t i = 0; i < 30; ++i) add(4, static_cast<TokenId>(1000 * (i + 1)));

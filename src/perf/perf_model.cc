@@ -51,10 +51,11 @@ StepPart StepPrediction::bound() const {
   return static_cast<StepPart>(largest - parts.begin());
 }
 
-uint32_t StepCosts::most_rows(const StepLoad& load, uint32_t context, uint32_t limit, double target) const {
+uint32_t StepCosts::most_rows(const StepLoad& load, uint32_t context, uint32_t limit, double target,
+                              uint32_t unscored) const {
   const auto fits = [&](uint32_t rows) {
     StepLoad with = load;
-    add(with, {.rows = rows, .context = context}, 1);
+    add(with, {.rows = rows, .context = context}, rows > unscored ? rows - unscored : 1);
     return seconds(with) <= target;
   };
   if (limit > 0 && fits(limit)) return limit;

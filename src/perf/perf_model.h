@@ -32,8 +32,10 @@ class StepCosts {
   virtual double seconds(const StepLoad& load) const = 0;
 
   // The most rows, at most `limit`, that a sequence with `context` tokens may add to `load` so that the step
-  // takes `target` seconds at most; 0 where not even one fits.
-  uint32_t most_rows(const StepLoad& load, uint32_t context, uint32_t limit, double target) const;
+  // takes `target` seconds at most; 0 where not even one fits. Rows after the first `unscored` want logits,
+  // and one in any case.
+  uint32_t most_rows(const StepLoad& load, uint32_t context, uint32_t limit, double target,
+                     uint32_t unscored = UINT32_MAX) const;
 };
 
 struct StepPrediction {
