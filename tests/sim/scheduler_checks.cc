@@ -47,6 +47,26 @@ Status SchedulerWorld::check_plan(const SchedulerOutput& plan, const Before& bef
   return {};
 }
 
+// s has started: no other sequence was about to compute more of its prefix. Of two that started in one plan
+// either may have been the second; that holds for both where both have prompts to compute.
+Status SchedulerWorld::check_followed(const Before& before, const SimChoice& s) const {
+  const auto most = [](const SimChoice& c) { return std::min(c.known() - 1, c.logits_from()); };
+  for (const Sequence* running : scheduler_.running()) {
+    const SimChoice& r = static_cast<const SimChoice&>(*running);
+    const bool ran_before = before.running.count(running) > 0;
+    if (!setup_.caching || &r == &s || r.pending() <= 1 || (!ran_before && s.pending() <= 1)) continue;
+    const uint32_t end = std::min({most(s), r.known(), ran_before ? r.known() : most(r)});
+    const auto differ = std::mismatch(s.values.begin(), s.values.begin() + end, r.values.begin());
+    const uint32_t common = static_cast<uint32_t>(differ.first - s.values.begin()) / kSimBlock * kSimBlock;
+    if (common > s.computed && common > r.computed)
+      return internal_error(
+          fmt::format("request {} starts with {} tokens, though request {} is about to "
+                      "compute {} of its own",
+                      s.age.first, s.computed, r.age.first, common));
+  }
+  return {};
+}
+
 // Nobody is kept waiting though there are rows, a slot and blocks for all that anybody could want, unless for
 // blocks that another is computing.
 Status SchedulerWorld::check_idleness(const SchedulerOutput& plan) const {
@@ -59,16 +79,18 @@ Status SchedulerWorld::check_idleness(const SchedulerOutput& plan) const {
     promised += std::max(layout_.blocks_for(s->known() + 1), s->table.block_count()) -
                 s->table.block_count() + layout_.units();
   }
+  const Sequence* kept = nullptr;
   for (const Sequence* s : scheduler_.waiting()) {
+    if (s->leader != nullptr && s->leader->computed < s->leader_tokens) continue;
+    kept = s;
     if (slots + s->slots > setup_.max_num_seqs ||
         promised + layout_.blocks_for(s->known() + 1) + layout_.units() > pool_.available())
-      return {};  // those behind it wait for it
-    if (s->leader != nullptr && s->leader->computed < s->leader_tokens) continue;
-    return internal_error(fmt::format("request {} waits, and {} rows, {} slots and {} blocks are left",
-                                      s->age.first, setup_.max_num_batched_tokens - plan.rows,
-                                      setup_.max_num_seqs - slots, pool_.available()));
+      return {};  // others may have to wait for it
   }
-  return {};
+  if (kept == nullptr) return {};
+  return internal_error(fmt::format("request {} waits, and {} rows, {} slots and {} blocks are left",
+                                    kept->age.first, setup_.max_num_batched_tokens - plan.rows,
+                                    setup_.max_num_seqs - slots, pool_.available()));
 }
 
 // Where somebody decodes, prompts take no more time than they may, but for one block of rows.
@@ -111,20 +133,7 @@ Status SchedulerWorld::check_admissions(const Before& before) {
                       s.age.first, s.computed, most, least));
     tally_.hit_tokens += s.computed;
     tally_.partial_hits += s.computed % kSimBlock != 0;
-    for (const Sequence* running : scheduler_.running()) {
-      const SimChoice& r = static_cast<const SimChoice&>(*running);
-      const bool there_before = before.running.count(running) > 0 || r.age < s.age;
-      if (!setup_.caching || running == started || !there_before || r.pending() <= 1) continue;
-      const size_t end = std::min<size_t>({s.values.size(), r.values.size(), limit});
-      const auto differ =
-          std::mismatch(s.values.begin(), s.values.begin() + static_cast<ptrdiff_t>(end), r.values.begin());
-      const uint32_t common = static_cast<uint32_t>(differ.first - s.values.begin()) / kSimBlock * kSimBlock;
-      if (common > s.computed && common > r.computed)
-        return internal_error(
-            fmt::format("request {} starts with {} tokens, though request {} is about to "
-                        "compute {} of its own",
-                        s.age.first, s.computed, r.age.first, common));
-    }
+    KVASIR_RETURN_IF_ERROR(check_followed(before, s));
   }
   return {};
 }

@@ -79,6 +79,7 @@ class SchedulerWorld final : public World {
   Before look();
   Status check_plan(const SchedulerOutput& plan, const Before& before);
   Status check_admissions(const Before& before);
+  Status check_followed(const Before& before, const SimChoice& s) const;
   Status check_idleness(const SchedulerOutput& plan) const;
   Status check_pace(const SchedulerOutput& plan, const Before& before) const;
   Status compute(const SchedulerOutput& plan);
