@@ -39,8 +39,9 @@ class CausalLm {
 
   // Computes the batch: writes K and V of every row into `kv`; then the logits, one row of
   // config().vocab_size after the other, of those logit_rows that want all; and into best[i] those of
-  // logit_rows[i] where that wants only the best. Allocates nothing. The batch must be within the limits, and
-  // every table entry that a row reads or writes present.
+  // logit_rows[i] where that wants only the best. Where only some tokens' logits are computed, those of the
+  // others are left as they are, and never among the best. Allocates nothing. The batch must be within the
+  // limits, and every table entry that a row reads or writes present.
   virtual void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
                        std::span<BestLogits> best = {}) = 0;
 

@@ -26,6 +26,10 @@ struct ForwardBatch {
   // For each of logit_rows: kAllLogits, or how many of its best ones are enough (1 .. BestLogits::kMost).
   // Empty: all logits of all rows.
   std::span<const uint32_t> logits_wanted = {};
+  // For guesses rather than answers, a part of the model: these layers only, ascending (empty: all), and
+  // logits of the tokens below this one only (0: of all).
+  std::span<const uint32_t> layers = {};
+  uint32_t head_tokens = 0;
 
   uint32_t wanted(size_t logit_row) const {
     return logits_wanted.empty() ? kAllLogits : logits_wanted[logit_row];

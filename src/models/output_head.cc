@@ -29,11 +29,16 @@ OutputHead::OutputHead(const ModelConfig& config, const CausalLm::Limits& limits
       tiles_(size_t{threads} * tile_floats_ * sizeof(float)),
       found_(size_t{threads} * max_rows_) {}
 
+// Those whose logits are wanted, from the first on.
+uint32_t OutputHead::tokens(const ForwardBatch& batch) const {
+  return batch.head_tokens == 0 ? vocab_ : std::min(vocab_, batch.head_tokens);
+}
+
 // Panels [begin, end) for all rows into out[rows][ldo], whose first column is the first of these panels.
 void OutputHead::multiply(const Args& args, uint32_t begin, uint32_t end, float* out, size_t ldo) const {
   PackedMatrix part = args.weights;
   part.data = args.weights.panel(begin);
-  part.n = std::min(vocab_, end * kPanelCols) - begin * kPanelCols;
+  part.n = std::min(tokens(args.batch), end * kPanelCols) - begin * kPanelCols;
   const auto rows = static_cast<uint32_t>(args.batch.logit_rows.size());
   kernels_.linear({.w = &part,
                    .x = &args.x,
@@ -49,7 +54,8 @@ void OutputHead::multiply(const Args& args, uint32_t begin, uint32_t end, float*
 
 void OutputHead::run(Worker& worker, const Args& args) {
   const auto rows = static_cast<uint32_t>(args.batch.logit_rows.size());
-  const auto share = worker.share(args.weights.panels(), kLeastPanels);
+  const uint32_t panels = (tokens(args.batch) + kPanelCols - 1) / kPanelCols;
+  const auto share = worker.share(panels, kLeastPanels);
   const auto begin = static_cast<uint32_t>(share.first), end = static_cast<uint32_t>(share.second);
   if (all_wanted(args.batch)) {
     if (begin < end) multiply(args, begin, end, args.logits.data() + begin * kPanelCols, vocab_);
@@ -75,7 +81,7 @@ void OutputHead::take_tile(const Args& args, const float* tile, uint32_t panels,
                            BestLogits* found) {
   const size_t ldo = size_t{panels} * kPanelCols;
   const auto offset = static_cast<uint32_t>(first);
-  const uint32_t n = std::min(vocab_ - offset, panels * kPanelCols);
+  const uint32_t n = std::min(tokens(args.batch) - offset, panels * kPanelCols);
   float* whole = args.logits.data();
   for (uint32_t i = 0; i < args.batch.logit_rows.size(); ++i) {
     const float* row = tile + i * ldo;

@@ -33,6 +33,7 @@ class OutputHead {
   void run(Worker& worker, const Args& args);
 
  private:
+  uint32_t tokens(const ForwardBatch& batch) const;
   void multiply(const Args& args, uint32_t begin, uint32_t end, float* out, size_t ldo) const;
   void take_tile(const Args& args, const float* tile, uint32_t panels, TokenId first, BestLogits* found);
   void merge(Worker& worker, const Args& args);

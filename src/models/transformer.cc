@@ -44,6 +44,7 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<floa
   CHECK(step.rows <= limits_.max_rows && batch.logit_rows.size() <= limits_.max_logit_rows);
   CHECK(logits.size() >= batch.whole_rows() * config_.vocab_size);
   CHECK(batch.logits_wanted.empty() || best.size() >= batch.logit_rows.size());
+  CHECK(batch.layers.empty() || batch.layers.back() < config_.layers);
   attention_.plan(batch, kv);
   pool_.run([&](Worker& worker) { run_worker(worker, step); });
 }
@@ -54,7 +55,10 @@ void Transformer::run_worker(Worker& worker, const Step& step) {
   embed_rows(worker, step);
   if (norms_alone(step.rows)) worker.barrier();  // else the first norm reads the rows that this worker wrote
   clock.mark(StepPhase::kEmbed);
-  for (uint32_t l = 0; l < config_.layers; ++l) {
+  const std::span<const uint32_t> some = step.batch.layers;
+  const auto layers = some.empty() ? config_.layers : static_cast<uint32_t>(some.size());
+  for (uint32_t i = 0; i < layers; ++i) {
+    const uint32_t l = some.empty() ? i : some[i];
     const LayerWeights& w = weights_.layers[l];
     const NormedRows& normed = norm_rows(worker, step.rows, w.attn_norm);
     clock.mark(StepPhase::kNorm);
