@@ -114,15 +114,31 @@ SampledToken unscored(TokenId token) {
 
 }  // namespace
 
+Status Sampler::check_row(std::span<const float> logits, uint32_t position) const {
+  CHECK(logits.size() == vocab_size_);
+  if (!kernels_->scan_logits(logits.data(), vocab_size_).unsound) return {};
+  const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !(x < kInfinity); });
+  return unsound_error({*bad, static_cast<TokenId>(bad - logits.begin())}, position);
+}
+
 Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position, uint32_t output_count,
                                      SamplerScratch& scratch, TokenId guess) const {
-  CHECK(logits.size() == vocab_size_);
-  if (kernels_->scan_logits(logits.data(), vocab_size_).unsound) {
-    const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !(x < kInfinity); });
-    return unsound_error({*bad, static_cast<TokenId>(bad - logits.begin())}, position);
-  }
+  KVASIR_RETURN_IF_ERROR(check_row(logits, position));
   const bool scored = params_.logprobs >= 0;
   const std::span<const float> raw = scored ? keep_row(logits, scratch) : std::span<const float>();
+  KVASIR_ASSIGN_OR_RETURN(const TokenId token, choose_sound(logits, position, output_count, scratch, guess));
+  if (scored) return score_token(raw, token, static_cast<uint32_t>(params_.logprobs), *kernels_, scratch);
+  return unscored(token);
+}
+
+Result<TokenId> Sampler::choose(std::span<float> logits, uint32_t position, uint32_t output_count,
+                                SamplerScratch& scratch) const {
+  KVASIR_RETURN_IF_ERROR(check_row(logits, position));
+  return choose_sound(logits, position, output_count, scratch, kNoToken);
+}
+
+Result<TokenId> Sampler::choose_sound(std::span<float> logits, uint32_t position, uint32_t output_count,
+                                      SamplerScratch& scratch, TokenId guess) const {
   adjust(logits);
   mask(logits, output_count, scratch);
 
@@ -132,31 +148,43 @@ Result<SampledToken> Sampler::sample(std::span<float> logits, uint32_t position,
   if (max == kInfinity)
     return invalid_argument("logit_bias and penalties push a logit beyond the range of a float");
 
-  TokenId token = best;
   const RaceKey key = {params_.seed, position, choice_, kDrawStream};
-  if (!greedy() && by_rank()) {
+  if (greedy()) return best;
+  if (by_rank()) {
     gather_largest(logits, static_cast<size_t>(params_.top_k), scratch);
-    token = draw_ranked(max, key, scratch, guess);
-  } else if (!greedy()) {
-    scale(logits, max, 1.0f / params_.temperature);
-    token = draw_row(logits, best, key, scratch, guess);
+    return draw_ranked(max, key, scratch, guess);
   }
-  if (scored) return score_token(raw, token, static_cast<uint32_t>(params_.logprobs), *kernels_, scratch);
-  return unscored(token);
+  scale(logits, max, 1.0f / params_.temperature);
+  return draw_row(logits, best, key, scratch, guess);
 }
 
-uint32_t Sampler::logits_wanted(uint32_t output_count) const {
-  if (params_.logprobs >= 0 || penalises() || !params_.logit_bias.empty() || params_.allowed_tokens)
-    return kAllLogits;
+uint32_t Sampler::logits_to_choose(uint32_t output_count) const {
+  if (penalises() || !params_.logit_bias.empty() || params_.allowed_tokens) return kAllLogits;
   if (!greedy() && !by_rank()) return kAllLogits;
   size_t wanted = greedy() ? 1 : static_cast<size_t>(params_.top_k);
   for (const auto tokens : masked_tokens(output_count)) wanted += tokens.size();
   return wanted <= BestLogits::kMost ? static_cast<uint32_t>(wanted) : kAllLogits;
 }
 
+uint32_t Sampler::logits_wanted(uint32_t output_count) const {
+  return params_.logprobs >= 0 ? kAllLogits : logits_to_choose(output_count);
+}
+
 Result<SampledToken> Sampler::sample(const BestLogits& best, uint32_t position, uint32_t output_count,
                                      SamplerScratch& scratch, TokenId guess) const {
   CHECK(best.wanted == logits_wanted(output_count));
+  KVASIR_ASSIGN_OR_RETURN(const TokenId token, choose_best(best, position, output_count, scratch, guess));
+  return unscored(token);
+}
+
+Result<TokenId> Sampler::choose(const BestLogits& best, uint32_t position, uint32_t output_count,
+                                SamplerScratch& scratch) const {
+  return choose_best(best, position, output_count, scratch, kNoToken);
+}
+
+Result<TokenId> Sampler::choose_best(const BestLogits& best, uint32_t position, uint32_t output_count,
+                                     SamplerScratch& scratch, TokenId guess) const {
+  CHECK(best.wanted >= logits_to_choose(output_count));
   if (best.unsound.id != kNoToken) return unsound_error(best.unsound, position);
   auto& kept = scratch.candidates;
   kept.assign(best.list().begin(), best.list().end());
@@ -165,9 +193,9 @@ Result<SampledToken> Sampler::sample(const BestLogits& best, uint32_t position, 
                   [&](const Candidate& c) { return std::binary_search(tokens.begin(), tokens.end(), c.id); });
   if (kept.empty()) return nothing_left(position, output_count);
   keep_best(kept, greedy() ? 1 : static_cast<size_t>(params_.top_k));
-  if (greedy()) return unscored(kept[0].id);
+  if (greedy()) return kept[0].id;
   const float max = std::min_element(kept.begin(), kept.end(), ranks_before)->x;
-  return unscored(draw_ranked(max, {params_.seed, position, choice_, kDrawStream}, scratch, guess));
+  return draw_ranked(max, {params_.seed, position, choice_, kDrawStream}, scratch, guess);
 }
 
 std::array<std::span<const TokenId>, 2> Sampler::masked_tokens(uint32_t output_count) const {

@@ -65,6 +65,16 @@ class Sampler {
   Result<SampledToken> sample(const BestLogits& best, uint32_t position, uint32_t output_count,
                               SamplerScratch& scratch, TokenId guess = kNoToken) const;
 
+  // The token alone, without what is said about it: for guesses of what sample() will choose, from another
+  // model's logits. The same position names the same random numbers, so that models that agree roughly choose
+  // the same token mostly (Daliri, Musco and Suresh, arXiv 2408.07978). The history is that of the committed
+  // tokens: penalties do not see the guesses before this one. `best` may hold more than is needed.
+  uint32_t logits_to_choose(uint32_t output_count) const;
+  Result<TokenId> choose(std::span<float> logits, uint32_t position, uint32_t output_count,
+                         SamplerScratch& scratch) const;
+  Result<TokenId> choose(const BestLogits& best, uint32_t position, uint32_t output_count,
+                         SamplerScratch& scratch) const;
+
   const SamplingParams& params() const { return params_; }
 
  private:
@@ -73,6 +83,11 @@ class Sampler {
   // What may not be chosen now, apart from allowed_tokens; each list ascending, perhaps overlapping.
   std::array<std::span<const TokenId>, 2> masked_tokens(uint32_t output_count) const;
   Status nothing_left(uint32_t position, uint32_t output_count) const;
+  Status check_row(std::span<const float> logits, uint32_t position) const;
+  Result<TokenId> choose_sound(std::span<float> logits, uint32_t position, uint32_t output_count,
+                               SamplerScratch& scratch, TokenId guess) const;
+  Result<TokenId> choose_best(const BestLogits& best, uint32_t position, uint32_t output_count,
+                              SamplerScratch& scratch, TokenId guess) const;
   bool greedy() const;
   bool by_rank() const;
   float race_floor() const;

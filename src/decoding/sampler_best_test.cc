@@ -90,6 +90,41 @@ TEST(SamplerBest, ChoosesTheSameToken) {
   expect_equal(p, 9, "hot");
 }
 
+// A guess is the token that would be chosen from the same row, whatever is to be said about that token.
+TEST(SamplerBest, GuessesAreWhatWouldBeChosen) {
+  for (const float temperature : {0.0f, 0.9f}) {
+    for (const int32_t top_k : {0, 5}) {
+      for (const float penalty : {1.0f, 1.4f}) {
+        SamplingParams p = base_params();
+        p.temperature = temperature;
+        p.top_k = top_k;
+        p.repetition_penalty = penalty;
+        p.ignore_eos = true;
+        p.logprobs = 3;
+        Both both(p);
+        for (TokenId t = 0; t < 500; ++t) both.sampler.observe_prompt({&t, 1});
+        for (uint32_t seed = 0; seed < 50; ++seed) {
+          std::vector<float> row = coarse_row(seed);
+          const TokenId chosen = both.from_all(row, seed, 2)->token;
+          const uint32_t needed = both.sampler.logits_to_choose(2);
+          const auto copy = both.work.as<float>().first(row.size());
+          std::copy(row.begin(), row.end(), copy.begin());
+          EXPECT_EQ(both.sampler.choose(copy, seed, 2, both.scratch).value(), chosen);
+          if (needed == kAllLogits) continue;
+          both.best.start(needed + 3);
+          both.best.add(row.data(), kVocab, 0, kernel_table(best_isa()));
+          EXPECT_EQ(both.sampler.choose(both.best, seed, 2, both.scratch).value(), chosen);
+        }
+        EXPECT_EQ(both.sampler.logits_wanted(2), kAllLogits);
+        const uint32_t needed = penalty != 1.0f || (temperature > 0 && top_k == 0) ? kAllLogits
+                                : temperature > 0                                  ? 7
+                                                                                   : 3;
+        EXPECT_EQ(both.sampler.logits_to_choose(2), needed);
+      }
+    }
+  }
+}
+
 TEST(SamplerBest, AllLogitsAreWantedWhereTheBestDoNotTell) {
   const auto wanted = [](auto change) {
     SamplingParams p = base_params();
