@@ -9,6 +9,7 @@
 
 namespace kvasir {
 
+class KvStore;
 class Sampler;
 
 // Tokens that a drafter guesses to follow a sequence, as a chain: each on the condition that those before it
@@ -37,6 +38,10 @@ struct DraftJob {
   // Where the target keeps the K and V of `known` (but of its last token), and has room for those of the
   // guesses; for drafters that run the target's own layers.
   std::span<const BlockId* const> tables = {};
+  std::string_view cache_salt = {};  // sequences share what was computed for them only with the same salt
+  // Only to learn whether such guesses are right now: a drafter that has much to catch up with first may
+  // guess from less.
+  bool trial = false;
   Draft* draft = nullptr;  // receives at most `most` tokens, perhaps none
 };
 
@@ -52,6 +57,9 @@ class Drafter {
 
   virtual std::string_view name() const = 0;
 
+  // Where the target keeps K and V; before anything else, once.
+  virtual void attach(KvStore& kv) { (void)kv; }
+
   // A sequence of at most max_tokens tokens moves into a free slot.
   virtual void open(uint32_t slot, uint32_t max_tokens) = 0;
   // It has ended or gives its slot up.
@@ -65,6 +73,12 @@ class Drafter {
   // only compared afterwards; the others are asked once the step has room for their guesses.
   virtual double seconds(uint32_t sequences, uint32_t tokens) const {
     (void)sequences, (void)tokens;
+    return 0;
+  }
+  // What it takes beside that until the drafter has read as many tokens of a slot's sequence as are known, or
+  // those that it needs for a trial.
+  virtual double catch_up_seconds(uint32_t slot, uint32_t known, bool trial) const {
+    (void)slot, (void)known, (void)trial;
     return 0;
   }
   virtual bool is_free() const { return true; }

@@ -27,6 +27,8 @@ struct RigOptions {
   double max_itl_seconds = 0;
   SpeculationConfig speculation;
   std::function<std::vector<std::unique_ptr<Drafter>>()> drafters;
+  // Or one that runs the model itself.
+  std::function<std::unique_ptr<Drafter>(CausalLm& model, ThreadPool& threads)> own_drafter;
 };
 
 // Rates of no machine, with which fake models' steps are predicted.
@@ -125,8 +127,14 @@ class CoreRig {
     const KvLayout layout = KvLayout::make(model.config().kv_layers(), 16).value();
     return std::make_unique<EngineCore>(
         config, layout, options_.blocks, model, tokenizer, kernel_table(best_isa()), threads, 7,
-        options_.predict ? fake_perf_model(model.config(), model_limits(config)) : nullptr,
-        options_.drafters ? options_.drafters() : std::vector<std::unique_ptr<Drafter>>());
+        options_.predict ? fake_perf_model(model.config(), model_limits(config)) : nullptr, make_drafters());
+  }
+
+  std::vector<std::unique_ptr<Drafter>> make_drafters() {
+    std::vector<std::unique_ptr<Drafter>> list;
+    if (options_.drafters) list = options_.drafters();
+    if (options_.own_drafter) list.push_back(options_.own_drafter(model, threads));
+    return list;
   }
 
   void take(uint64_t id, TokenEvent&& e) {

@@ -51,7 +51,7 @@ EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint3
       forecast_(make_forecast(std::move(perf))),
       scheduler_(scheduler_options(config, forecast_.get()), layout_, pool_, cache_),
       runner_(model, layout_, blocks, model_limits(config), config.max_num_seqs),
-      speculator_(speculator_options(config, forecast_.get()), std::move(drafters)),
+      speculator_(speculator_options(config, forecast_.get()), std::move(drafters), runner_.store()),
       recorder_(config.max_model_len),
       sampler_(pool, tokenizer, config.max_num_seqs, model_limits(config).max_logit_rows,
                config.max_model_len, config.speculation.accept == SpeculationConfig::Accept::kRejection) {
@@ -121,6 +121,7 @@ void EngineCore::step() {
   const double start = monotonic_seconds();
   speculator_.propose(scheduler_);
   const SchedulerOutput& plan = scheduler_.plan();
+  runner_.copy_blocks(plan);
   speculator_.draft(scheduler_);
   note_started(plan, start);
   if (config_.check_invariants) {
@@ -143,9 +144,10 @@ void EngineCore::step() {
 void EngineCore::note_step(const SchedulerOutput& plan, double forward_seconds, double seconds) {
   recorder_.on_step(plan.rows, seconds);
   if (forecast_ == nullptr) return;
-  forecast_->observe(plan, forward_seconds, seconds);
-  speculator_.observe(forecast_->predicted(), seconds);
-  recorder_.on_forecast(*forecast_, seconds);
+  const double without_drafting = seconds - speculator_.drafting_seconds();
+  forecast_->observe(plan, forward_seconds, without_drafting);
+  speculator_.observe(forecast_->predicted(), without_drafting);
+  recorder_.on_forecast(*forecast_, without_drafting);
 }
 
 void EngineCore::note_started(const SchedulerOutput& plan, double now) {

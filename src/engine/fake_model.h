@@ -54,6 +54,7 @@ class FakeLm final : public CausalLm {
     uint32_t context = 2048;
     std::vector<uint32_t> windows = {0, 0};  // one per layer
     TokenId poison = kNoToken;               // a row of this token has NaN logits
+    uint32_t astray = 0;                     // of 100 rows, how many have the logits of another model
   };
   explicit FakeLm(const Options& options) : options_(options) {
     config_.vocab_size = options.vocab;
@@ -75,19 +76,25 @@ class FakeLm final : public CausalLm {
     hidden_.assign(batch.tokens.size(), 0);
     for (size_t r = 0; r < batch.tokens.size(); ++r)
       hidden_[r] = fake::embed(batch.tokens[r], static_cast<uint32_t>(batch.positions[r]));
-    for (uint32_t l = 0; l < config_.layers; ++l) run_layer(l, batch, kv);
+    for (uint32_t l = 0; l < config_.layers; ++l) {
+      if (batch.layers.empty() ||
+          std::find(batch.layers.begin(), batch.layers.end(), l) != batch.layers.end())
+        run_layer(l, batch, kv);
+    }
+    const uint32_t head = batch.head_tokens == 0 ? config_.vocab_size : batch.head_tokens;
     std::vector<float> out(config_.vocab_size);
     for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
       const uint32_t row = batch.logit_rows[i];
-      fake::write_logits(hidden_[row], out);
+      const bool astray = fake::mix(hidden_[row], 1) % 100 < options_.astray;
+      fake::write_logits(astray ? ~hidden_[row] : hidden_[row], out);
       if (batch.tokens[row] == options_.poison) out[out.size() / 2] = std::numeric_limits<float>::quiet_NaN();
       if (batch.wanted(i) == kAllLogits) {
-        std::copy(out.begin(), out.end(), logits.begin());
+        std::copy_n(out.begin(), head, logits.begin());
         logits = logits.subspan(config_.vocab_size);
         continue;
       }
       best[i].start(batch.wanted(i));
-      best[i].add(out.data(), config_.vocab_size, 0, kernel_table(best_isa()));
+      best[i].add(out.data(), head, 0, kernel_table(best_isa()));
     }
   }
 

@@ -24,10 +24,13 @@ ModelRunner::ModelRunner(CausalLm& model, const KvLayout& layout, uint32_t block
   slots_.reserve(limits.max_logit_rows);
 }
 
+void ModelRunner::copy_blocks(const SchedulerOutput& plan) {
+  for (const BlockCopy& copy : plan.copies) store_.copy_block(copy.from, copy.to);
+}
+
 void ModelRunner::run(const SchedulerOutput& plan, std::span<const uint32_t> wanted) {
   CHECK(plan.rows <= limits_.max_rows && plan.logit_rows <= limits_.max_logit_rows);
   CHECK(wanted.size() == plan.logit_rows);
-  for (const BlockCopy& copy : plan.copies) store_.copy_block(copy.from, copy.to);
   tokens_.clear();
   positions_.clear();
   sequences_.clear();

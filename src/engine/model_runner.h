@@ -17,7 +17,7 @@ struct RowLogits {
   const BestLogits* best = nullptr;  // null: `all` counts
 };
 
-// Turns a plan into one flat batch, makes its block copies and runs the model. Owns the KV memory and the
+// Makes a plan's block copies, turns it into one flat batch and runs the model. Owns the KV memory and the
 // logits. Everything is allocated at construction.
 class ModelRunner {
  public:
@@ -25,11 +25,15 @@ class ModelRunner {
   ModelRunner(CausalLm& model, const KvLayout& layout, uint32_t blocks, const CausalLm::Limits& limits,
               uint32_t max_num_seqs);
 
-  // `wanted`: for each logit row of the plan, as ForwardBatch::logits_wanted.
+  // Makes the plan's block copies: before anything is computed for it, guesses included.
+  void copy_blocks(const SchedulerOutput& plan);
+  // Computes it. `wanted`: for each logit row of the plan, as ForwardBatch::logits_wanted.
   void run(const SchedulerOutput& plan, std::span<const uint32_t> wanted);
 
   // A logit row of the plan that was run last.
   RowLogits logits(uint32_t logit_row);
+
+  KvStore& store() { return store_; }
 
  private:
   CausalLm& model_;

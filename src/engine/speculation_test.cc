@@ -17,6 +17,7 @@ class Prophet final : public Drafter {
  public:
   struct Options {
     double right = 1;
+    size_t right_from = 0;  // before this position it is never right
     bool free = true;
     bool random_length = false;
     uint32_t vocab = 48;
@@ -38,7 +39,8 @@ class Prophet final : public Drafter {
       for (uint32_t i = 0; i < most; ++i) {
         const size_t at = job.known.size() + i;
         const bool known = text != nullptr && at < text->size();
-        const bool tell = known && static_cast<double>(rng_() % 1000) < 1000 * options_.right;
+        const bool tell =
+            known && at >= options_.right_from && static_cast<double>(rng_() % 1000) < 1000 * options_.right;
         const TokenId right = known ? (*text)[at] : 0;
         job.draft->add(tell ? right
                             : static_cast<TokenId>((right + 1 + static_cast<TokenId>(rng_() % 3)) %
@@ -221,6 +223,52 @@ TEST(Speculation, RejectionLeavesGreedyAnswersAlone) {
   rig.expect_right(first, requests[0]);
   EXPECT_EQ((rig.answers[{second, 0}].tokens.size()), 80u);
   EXPECT_EQ(rig.core->update_stats().blocks_used, 0u);
+}
+
+// What costs something is not asked for ever when it fails; but tried again, and then found to have become
+// right.
+TEST(Speculation, ADrafterThatFailedIsTriedAgain) {
+  const std::vector<Request> requests = {long_request(0, 1200)};
+  RigOptions options;
+  options.predict = true;
+  options.max_model_len = 1400;
+  with_prophet(options, requests, {.right = 1, .right_from = 240, .free = false});
+  options.speculation.always = false;
+  CoreRig rig(options);
+  rig.add(requests[0]);
+  uint64_t before = 0;
+  while (rig.core->has_work()) {
+    rig.step();
+    const auto& running = rig.core->scheduler().running();
+    if (!running.empty() && running.front()->known() < 240)
+      before = rig.core->update_stats().speculation.drafters[0].drafted;
+  }
+  rig.expect_right(1, requests[0]);
+  const EngineStats::Speculation& s = rig.core->update_stats().speculation;
+  EXPECT_LT(before, 80u);
+  EXPECT_GT(s.drafters[0].accepted, 200u);
+  EXPECT_GT(s.drafters[0].off[static_cast<size_t>(NoDraft::kNoGain)], 100u);
+  EXPECT_EQ(s.drafters[0].off[static_cast<size_t>(NoDraft::kOutbid)], 0u);
+}
+
+// Of two, the better one is chosen, and the other is told why it is not.
+TEST(Speculation, TheBetterDrafterIsChosen) {
+  const std::vector<Request> requests = {long_request(0, 400)};
+  RigOptions options;
+  options.predict = true;
+  options.drafters = [texts = all_texts(options, requests)] {
+    std::vector<std::unique_ptr<Drafter>> list;
+    list.push_back(std::make_unique<Prophet>(Prophet::Options{.right = 0.3}, texts));
+    list.push_back(std::make_unique<Prophet>(Prophet::Options{.right = 0.95}, texts));
+    return list;
+  };
+  CoreRig rig(options);
+  const uint64_t id = rig.add(requests[0]);
+  rig.run();
+  rig.expect_right(id, requests[0]);
+  const EngineStats::Speculation& s = rig.core->update_stats().speculation;
+  EXPECT_GT(s.drafters[1].accepted, 10 * s.drafters[0].accepted);
+  EXPECT_GT(s.drafters[0].off[static_cast<size_t>(NoDraft::kOutbid)], 10u);
 }
 
 TEST(Speculation, CancelledWithADraftLeavesNothing) {

@@ -1,6 +1,7 @@
 #include "engine/speculator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
@@ -14,21 +15,35 @@ constexpr double kMargin = 1.03;
 constexpr double kNewest = 0.05;  // weight of the newest step in how far steps are from what is predicted
 constexpr double kFarthest = 2;   // one step counts as so many times the prediction at most
 
+constexpr double kMostTrialSeconds = 1;  // that may be saved up for trials
+// What a drafter has to catch up with is shared by the guesses of so many tokens to come.
+constexpr double kCatchUpHorizon = 64;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 void follow(double& ratio, double measured_over_predicted) {
   ratio += kNewest * (std::clamp(measured_over_predicted, 1 / kFarthest, kFarthest) - ratio);
 }
 
 }  // namespace
 
-Speculator::Speculator(const Options& options, std::vector<std::unique_ptr<Drafter>> drafters)
-    : options_(options), drafters_(std::move(drafters)), acceptance_(drafters_.size()) {
+Speculator::Speculator(const Options& options, std::vector<std::unique_ptr<Drafter>> drafters, KvStore& kv)
+    : options_(options),
+      drafters_(std::move(drafters)),
+      acceptance_(drafters_.size()),
+      trials_(drafters_.size(), 0) {
   CHECK(options.most <= Draft::kMost);
   if (drafters_.empty()) return;
-  for (const auto& drafter : drafters_) stats_.push_back({.name = drafter->name()});
+  for (const auto& drafter : drafters_) {
+    stats_.push_back({.name = drafter->name()});
+    drafter->attach(kv);
+  }
   slots_.resize(options.max_num_seqs);
   for (Slot& slot : slots_) slot.views.resize(drafters_.size());
   for (uint32_t i = options.max_num_seqs; i-- > 0;) free_slots_.push_back(i);
-  candidates_.reserve(options.max_num_seqs);
+  planner_.reserve(options.max_num_seqs, static_cast<uint32_t>(drafters_.size()));
   jobs_.reserve(options.max_num_seqs);
 }
 
@@ -39,7 +54,10 @@ bool Speculator::open(Choice& choice) {
   free_slots_.pop_back();
   Slot& slot = slots_[choice.draft_slot];
   slot.choice = &choice;
-  for (View& view : slot.views) view = View{};
+  for (size_t d = 0; d < slot.views.size(); ++d) {
+    slot.views[d] = View{};
+    slot.views[d].patience = trials_[d] < kEarlyTrials ? kEarlyTrial : kFirstTrial;
+  }
   const uint32_t longest = static_cast<uint32_t>(choice.tokens.capacity());
   for (const auto& drafter : drafters_) drafter->open(choice.draft_slot, longest);
   return true;
@@ -69,34 +87,40 @@ bool Speculator::reads_prompts(const Scheduler& scheduler) const {
   return !scheduler.waiting().empty() && slots + scheduler.waiting().front()->slots <= options_.max_num_seqs;
 }
 
+// Tokens that the answer may still get.
+uint32_t Speculator::answer_left(const Choice& choice) const {
+  return std::min(choice.sampler.params().max_tokens - choice.output_tokens,
+                  options_.max_model_len - choice.known());
+}
+
 // The most guesses that can become tokens of the answer: the token chosen after them needs its place too.
 uint32_t Speculator::room(const Choice& choice) const {
-  const uint32_t answer = choice.sampler.params().max_tokens - choice.output_tokens;
-  const uint32_t context = options_.max_model_len - choice.known();
-  return std::min({options_.most, std::max(answer, 1u) - 1, std::max(context, 1u) - 1});
+  return std::min(options_.most, std::max(answer_left(choice), 1u) - 1);
 }
 
 void Speculator::propose(Scheduler& scheduler) {
+  drafting_seconds_ = 0;
   if (!enabled()) return;
   release_idle();
   gather(scheduler);
   ask_free();
   if (!options_.always && reads_prompts(scheduler)) {
-    without_[static_cast<size_t>(NoDraft::kPrompts)] += candidates_.size();
+    const auto reason = static_cast<size_t>(NoDraft::kPrompts);
+    without_[reason] += planner_.candidates().size();
+    for (DrafterStats& stats : stats_) stats.off[reason] += planner_.candidates().size();
     return;
   }
-  for (Candidate& candidate : candidates_) pick_drafter(candidate);
-  if (options_.always) {
-    for (Candidate& candidate : candidates_) candidate.chosen = candidate.most;
-  } else if (options_.costs != nullptr) {
+  gather_bids();
+  if (options_.always)
+    choose_most();
+  else if (options_.costs != nullptr)
     choose();
-  }
-  for (const Candidate& candidate : candidates_) apply(candidate);
+  for (const DraftPlanner::Candidate& candidate : planner_.candidates()) apply(candidate);
 }
 
 // The sequences that may be drafted for, and the step without drafts.
 void Speculator::gather(const Scheduler& scheduler) {
-  candidates_.clear();
+  planner_.clear();
   base_ = {};
   predicted_gain_ = 1;
   step_has_drafts_ = false;
@@ -105,10 +129,12 @@ void Speculator::gather(const Scheduler& scheduler) {
     choice.draft.clear();
     if (choice.pending() != 1 || choice.score_from < choice.prompt_length) continue;
     if (options_.costs != nullptr) options_.costs->add(base_, {.rows = 1, .context = choice.computed}, 1);
-    if (choice.request.request.drafters == 0)
+    if (choice.request.request.drafters == 0) {
       ++without_[static_cast<size_t>(NoDraft::kRefused)];
-    else if (open(choice))
-      candidates_.push_back({.slot = choice.draft_slot});
+      for (DrafterStats& stats : stats_) ++stats.off[static_cast<size_t>(NoDraft::kRefused)];
+    } else if (open(choice)) {
+      planner_.add_candidate(choice.draft_slot, choice.computed);
+    }
   }
 }
 
@@ -125,6 +151,8 @@ void Speculator::add_job(Slot& slot, Draft& draft, uint32_t most) {
                    .sampler = &choice.sampler,
                    .output_tokens = choice.output_tokens,
                    .tables = choice.table.tables(),
+                   .cache_salt = choice.request.request.cache_salt,
+                   .trial = slot.trial,
                    .draft = &draft});
 }
 
@@ -133,7 +161,7 @@ void Speculator::ask_free() {
   for (uint32_t d = 0; d < drafters_.size(); ++d) {
     if (!drafters_[d]->is_free()) continue;
     jobs_.clear();
-    for (const Candidate& candidate : candidates_) {
+    for (const DraftPlanner::Candidate& candidate : planner_.candidates()) {
       Slot& slot = slots_[candidate.slot];
       if (may_draft(slot, d)) add_job(slot, slot.views[d].guess, room(*slot.choice));
     }
@@ -141,113 +169,128 @@ void Speculator::ask_free() {
   }
 }
 
-// Fills in the candidate's chances if this drafter guesses. One that has not guessed yet is taken to do so as
-// surely as it last did.
-void Speculator::expect(Candidate& candidate, uint32_t drafter) const {
-  const Slot& slot = slots_[candidate.slot];
+// What a drafter may do for a sequence. One that has not guessed yet is taken to do so as surely as it last
+// did.
+DraftPlanner::Bid Speculator::bid_of(const Slot& slot, uint32_t drafter) const {
   const View& view = slot.views[drafter];
   const bool free = drafters_[drafter]->is_free();
-  candidate.drafter = drafter;
-  candidate.most = free ? view.guess.size : room(*slot.choice);
   const uint32_t evidence = free ? view.guess.evidence : view.last_evidence;
+  DraftPlanner::Bid bid{.drafter = drafter, .most = free ? view.guess.size : room(*slot.choice)};
   double reach = 1;
-  for (uint32_t place = 0; place < candidate.most; ++place) {
+  for (uint32_t place = 0; place < bid.most; ++place) {
     reach *= view.acceptance.rate(acceptance_[drafter].rate(evidence, place));
-    candidate.reach[place] = reach;
+    bid.reach[place] = reach;
   }
-}
-
-// The drafter with which the sequence alone would gain most.
-void Speculator::pick_drafter(Candidate& candidate) const {
-  Candidate best = candidate;
-  double best_speed = 0;
-  for (uint32_t d = 0; d < drafters_.size(); ++d) {
-    if (!may_draft(slots_[candidate.slot], d)) continue;
-    Candidate trial = candidate;
-    expect(trial, d);
-    const double speed = options_.costs == nullptr ? trial.most : best_step(trial, base_, 0, 1).speed;
-    if (trial.most == 0 || speed <= best_speed) continue;
-    best = trial;
-    best_speed = speed;
+  if (!free) {
+    const double seconds =
+        drafters_[drafter]->catch_up_seconds(slot.choice->draft_slot, slot.choice->known(), false);
+    bid.once = seconds / std::min<double>(kCatchUpHorizon, bid.most == 0 ? 1 : answer_left(*slot.choice));
   }
-  candidate = best;
+  return bid;
 }
 
-// `load` with more rows for the candidate's guesses.
-void Speculator::extend(StepLoad& load, const Candidate& candidate, uint32_t more) const {
-  StepLoad now, then;
-  const uint32_t context = slots_[candidate.slot].choice->computed;
-  options_.costs->add(now, {.rows = 1 + candidate.chosen, .context = context}, 0);
-  options_.costs->add(then, {.rows = 1 + candidate.chosen + more, .context = context}, 0);
-  load.rows += more;
-  load.logit_rows += more;
-  load.attention += then.attention - now.attention;
-  load.longest = std::max(load.longest, then.longest);
-}
-
-// Of all numbers of guesses to add for the candidate, the one with the most tokens per second, where the step
-// so far gives `tokens` and spends `drafting` seconds on drafts.
-Speculator::Move Speculator::best_step(const Candidate& candidate, const StepLoad& load, double drafting,
-                                       double tokens) const {
-  Move best;
-  double gained = 0;
-  for (uint32_t more = 1; candidate.chosen + more <= candidate.most; ++more) {
-    gained += candidate.reach[candidate.chosen + more - 1];
-    StepLoad with = load;
-    extend(with, candidate, more);
-    const double draft_seconds = drafting + drafters_[candidate.drafter]->seconds(1, candidate.chosen + more);
-    const double speed = (tokens + gained) / (options_.costs->seconds(with) * verifying_ + draft_seconds);
-    if (speed > best.speed) best = {speed, more, gained, draft_seconds};
-  }
-  return best;
-}
-
-// Adds guesses for as long as tokens per second grow.
-void Speculator::choose() {
-  if (candidates_.empty()) return;
-  StepLoad load = base_;
-  double drafting = 0;
-  double tokens = static_cast<double>(base_.logit_rows);
-  const double plain_speed = tokens / (options_.costs->seconds(base_) * plain_);
-  double speed = plain_speed * kMargin;
-  for (;;) {
-    Candidate* winner = nullptr;
-    Move best;
-    for (Candidate& candidate : candidates_) {
-      const Move move = best_step(candidate, load, drafting, tokens);
-      if (move.speed <= best.speed) continue;
-      best = move;
-      winner = &candidate;
+void Speculator::gather_bids() {
+  for (DraftPlanner::Candidate& candidate : planner_.candidates()) {
+    const Slot& slot = slots_[candidate.slot];
+    for (uint32_t d = 0; d < drafters_.size(); ++d) {
+      if (!may_draft(slot, d)) continue;
+      const DraftPlanner::Bid bid = bid_of(slot, d);
+      if (bid.most > 0) planner_.add_bid(candidate, bid);
     }
-    if (winner == nullptr || best.speed <= speed) break;
-    extend(load, *winner, best.more);
-    winner->chosen += best.more;
-    drafting = best.draft_seconds;
-    tokens += best.tokens;
-    speed = best.speed;
-    predicted_gain_ = speed / plain_speed;
   }
 }
 
-void Speculator::apply(const Candidate& candidate) {
-  Slot& slot = slots_[candidate.slot];
-  slot.drafter = candidate.chosen > 0 ? candidate.drafter : kNobody;
-  if (candidate.chosen == 0) {
-    const NoDraft reason = candidate.most == 0 ? NoDraft::kNoGuess : NoDraft::kNoGain;
-    ++without_[static_cast<size_t>(reason)];
-    return;
+// All guesses of the drafter of whom most tokens are to be expected.
+void Speculator::choose_most() {
+  for (DraftPlanner::Candidate& candidate : planner_.candidates()) {
+    double best = 0;
+    for (const DraftPlanner::Bid& bid : planner_.bids(candidate)) {
+      double tokens = 0;
+      for (uint32_t i = 0; i < bid.most; ++i) tokens += bid.reach[i];
+      if (tokens <= best) continue;
+      best = tokens;
+      candidate.drafter = bid.drafter;
+      candidate.chosen = bid.most;
+    }
   }
+}
+
+void Speculator::choose() {
+  predicted_gain_ = planner_.plan(
+      {.costs = options_.costs, .load = base_, .plain = plain_, .verifying = verifying_, .margin = kMargin},
+      drafters_);
+  for (DraftPlanner::Candidate& candidate : planner_.candidates()) {
+    Slot& slot = slots_[candidate.slot];
+    slot.trial = candidate.chosen == 0 && try_drafter(candidate);
+  }
+}
+
+// Whether a drafter that costs something and was not chosen for long is to be tried, and who.
+bool Speculator::try_drafter(DraftPlanner::Candidate& candidate) {
+  Slot& slot = slots_[candidate.slot];
+  for (const DraftPlanner::Bid& bid : planner_.bids(candidate)) {
+    if (drafters_[bid.drafter]->is_free()) continue;
+    View& view = slot.views[bid.drafter];
+    const uint32_t guesses = std::min(bid.most, kTrialTokens);
+    if (++view.idle < view.patience || !may_try(candidate, bid.drafter, guesses)) continue;
+    candidate.drafter = bid.drafter;
+    candidate.chosen = guesses;
+    ++trials_[bid.drafter];
+    return true;
+  }
+  return false;
+}
+
+// Pays for a trial, if there is enough.
+bool Speculator::may_try(const DraftPlanner::Candidate& candidate, uint32_t drafter, uint32_t guesses) {
+  if (trials_[drafter] < kEarlyTrials) return true;
+  StepLoad load = base_;
+  load.rows += guesses;
+  load.logit_rows += guesses;
+  const Choice& choice = *slots_[candidate.slot].choice;
+  const double seconds = drafters_[drafter]->seconds(1, guesses) +
+                         drafters_[drafter]->catch_up_seconds(candidate.slot, choice.known(), true) +
+                         std::max(0.0, options_.costs->seconds(load) - options_.costs->seconds(base_));
+  if (seconds > trial_seconds_) return false;
+  trial_seconds_ -= seconds;
+  return true;
+}
+
+void Speculator::apply(const DraftPlanner::Candidate& candidate) {
+  Slot& slot = slots_[candidate.slot];
+  explain(candidate);
+  slot.drafter = candidate.chosen > 0 ? candidate.drafter : kNobody;
+  if (candidate.chosen == 0) return;
   step_has_drafts_ = true;
-  slot.choice->draft = slot.views[candidate.drafter].guess;
+  View& view = slot.views[candidate.drafter];
+  view.idle = 0;
+  slot.choice->draft = view.guess;
   slot.choice->draft.size = candidate.chosen;
 }
 
+// Counts, for the sequence and for each drafter, why there are no guesses.
+void Speculator::explain(const DraftPlanner::Candidate& candidate) {
+  const Slot& slot = slots_[candidate.slot];
+  const auto bids = planner_.bids(candidate);
+  for (uint32_t d = 0; d < drafters_.size(); ++d) {
+    if (candidate.chosen > 0 && candidate.drafter == d) continue;
+    NoDraft reason = candidate.chosen > 0 ? NoDraft::kOutbid : NoDraft::kNoGain;
+    if (std::none_of(bids.begin(), bids.end(), [d](const auto& bid) { return bid.drafter == d; }))
+      reason = may_draft(slot, d) ? NoDraft::kNoGuess : NoDraft::kRefused;
+    ++stats_[d].off[static_cast<size_t>(reason)];
+  }
+  if (candidate.chosen == 0)
+    ++without_[static_cast<size_t>(bids.empty() ? NoDraft::kNoGuess : NoDraft::kNoGain)];
+}
+
 void Speculator::draft(Scheduler& scheduler) {
+  if (!enabled()) return;
+  const double start = now();
   bool short_of = false;
   for (uint32_t d = 0; d < drafters_.size(); ++d) {
     if (drafters_[d]->is_free()) continue;
     jobs_.clear();
-    for (const Candidate& candidate : candidates_) {
+    for (const DraftPlanner::Candidate& candidate : planner_.candidates()) {
       Slot& slot = slots_[candidate.slot];
       if (slot.drafter != d || slot.choice->draft.size == 0) continue;
       add_job(slot, slot.views[d].guess, slot.choice->draft.size);
@@ -255,13 +298,19 @@ void Speculator::draft(Scheduler& scheduler) {
     if (jobs_.empty()) continue;
     drafters_[d]->propose(jobs_);
     for (const DraftJob& job : jobs_) {
-      CHECK(job.draft->size <= job.most);
       View& view = slots_[job.slot].views[d];
+      Draft& planned = slots_[job.slot].choice->draft;
+      CHECK(view.guess.size <= planned.size);
       view.last_evidence = view.guess.evidence;
-      slots_[job.slot].choice->draft = view.guess;
-      short_of = short_of || view.guess.size < job.most;
+      short_of = short_of || view.guess.size < planned.size;
+      if (view.guess.size == 0) {
+        ++stats_[d].off[static_cast<size_t>(NoDraft::kNoGuess)];
+        ++without_[static_cast<size_t>(NoDraft::kNoGuess)];
+      }
+      planned = view.guess;
     }
   }
+  drafting_seconds_ = now() - start;
   if (short_of) scheduler.trim_drafts();
 }
 
@@ -269,7 +318,10 @@ void Speculator::settle(Choice& choice, uint32_t new_tokens) {
   if (choice.draft_slot == Choice::kNoSlot) return;
   Slot& slot = slots_[choice.draft_slot];
   const std::span<const TokenId> came = std::span<const TokenId>(choice.tokens).last(new_tokens);
-  if (slot.drafter != kNobody && choice.draft.size > 0) count(stats_[slot.drafter], choice, came);
+  if (slot.drafter != kNobody && choice.draft.size > 0) {
+    count(stats_[slot.drafter], choice, came);
+    if (slot.trial && !came.empty()) note_trial(slot.views[slot.drafter], choice.draft.tokens[0] == came[0]);
+  }
   for (uint32_t d = 0; d < drafters_.size(); ++d) {
     View& view = slot.views[d];
     if (view.guess.size > 0 && (d == slot.drafter || !view.check.open())) view.check.start(view.guess);
@@ -277,7 +329,16 @@ void Speculator::settle(Choice& choice, uint32_t new_tokens) {
     view.guess.clear();
   }
   slot.drafter = kNobody;
+  slot.trial = false;
   choice.draft.clear();
+}
+
+// A right guess is a reason to look again soon, a wrong one to wait longer.
+void Speculator::note_trial(View& view, bool right) {
+  if (right)
+    view.patience = std::max(kEarlyTrial, view.patience / 8);
+  else
+    view.patience = std::min(kRarestTrial, std::max(kFirstTrial, 2 * view.patience));
 }
 
 void Speculator::count(DrafterStats& stats, Choice& choice, std::span<const TokenId> came) {
@@ -294,7 +355,9 @@ void Speculator::count(DrafterStats& stats, Choice& choice, std::span<const Toke
 }
 
 void Speculator::observe(double predicted, double measured) {
-  if (!enabled() || predicted <= 0) return;
+  if (!enabled()) return;
+  trial_seconds_ = std::min(kMostTrialSeconds, trial_seconds_ + kTrialShare * measured);
+  if (predicted <= 0) return;
   follow(step_has_drafts_ ? verifying_ : plain_, measured / predicted);
 }
 

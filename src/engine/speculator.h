@@ -11,22 +11,25 @@
 #include "decoding/draft_stats.h"
 #include "decoding/drafter.h"
 #include "engine/choice.h"
+#include "engine/draft_planner.h"
 #include "engine/scheduler.h"
 
 namespace kvasir {
 
 // Chooses, for each sequence and each step, who drafts for it and how many tokens (speculative decoding), so
-// that the tokens to expect per second are the most, and learns from what came of it.
-//
-// It starts from the step without drafts and adds guesses as long as the tokens that they are expected to
-// give per second that they take are more than the step's own (SmartSpec, arXiv 2406.14066, with the engine's
-// own model of its steps): chances are those of Acceptance, as the sequence has borne them out; costs those
-// of StepCosts, corrected by how steps with and without drafts have differed from them. A step that is bound
-// by arithmetic pays for each row in full, so that no guess is worth its row there: speculation is off under
-// load by that same rule. While prompts are read it is off too.
+// that the tokens to expect per second are the most (DraftPlanner), and learns from what came of it: chances
+// are those of Acceptance, as the sequence has borne them out; costs those of StepCosts, corrected by how
+// steps with and without drafts have differed from them, and what drafters say of their own. A step that is
+// bound by arithmetic pays for each row in full, so that no guess is worth its row there: speculation is off
+// under load by that same rule. While prompts are read it is off too.
 //
 // Drafters that cost nothing are asked for every sequence in every step; guesses that are not verified are
 // compared with the tokens as they come, so that the chances are known before a single row was spent.
+//
+// Of drafters that cost something nothing is learnt while they are not asked. So a sequence that nobody
+// drafts for tries them with kTrialTokens guesses: after kFirstTrial steps, then after twice as many, up to
+// kRarestTrial, and sooner again when a trial's first guess was right. All trials together take kTrialShare
+// of the time of the steps at most, but for the first few of a drafter of which nothing is known yet.
 class Speculator {
  public:
   struct Options {
@@ -37,7 +40,13 @@ class Speculator {
     uint32_t most = Draft::kMost;  // guesses per sequence and step
     bool always = false;           // draft as many as there are, whatever they cost
   };
-  Speculator(const Options& options, std::vector<std::unique_ptr<Drafter>> drafters);
+  static constexpr uint32_t kTrialTokens = 2;
+  static constexpr uint32_t kEarlyTrial = 4, kFirstTrial = 64, kRarestTrial = 512;  // steps
+  static constexpr uint32_t kEarlyTrials = 8;  // of a drafter, after kEarlyTrial steps and whatever they cost
+  static constexpr double kTrialShare = 0.01;
+
+  // `kv`: where the target keeps K and V.
+  Speculator(const Options& options, std::vector<std::unique_ptr<Drafter>> drafters, KvStore& kv);
 
   bool enabled() const { return !drafters_.empty(); }
   std::span<const std::unique_ptr<Drafter>> drafters() const { return drafters_; }
@@ -48,8 +57,10 @@ class Speculator {
   void draft(Scheduler& scheduler);
   // A choice that was given a row (and perhaps more for its draft) now has these new tokens at its end.
   void settle(Choice& choice, uint32_t new_tokens);
-  // What a step that carried drafts, or none, was predicted to take and took.
+  // What a step that carried drafts, or none, was predicted to take and took, drafting itself left out.
   void observe(double predicted, double measured);
+  // Seconds that drafters which cost something took in this step.
+  double drafting_seconds() const { return drafting_seconds_; }
   // The choice has ended.
   void close(Choice& choice);
 
@@ -64,43 +75,35 @@ class Speculator {
   struct View {
     Draft guess;  // of this step
     uint32_t last_evidence = 0;
+    uint32_t idle = 0;      // steps since it was last asked,
+    uint32_t patience = 0;  // and how many there are to be before it is tried again
     DraftCheck check;
     SequenceAcceptance acceptance;
   };
   struct Slot {
     Choice* choice = nullptr;
     uint32_t drafter = kNobody;  // whose guesses the step verifies
-    std::vector<View> views;     // of each drafter
+    bool trial = false;
+    std::vector<View> views;  // of each drafter
   };
-  // A sequence that may be drafted for in this step.
-  struct Candidate {
-    uint32_t slot = 0;
-    uint32_t drafter = kNobody;
-    uint32_t most = 0, chosen = 0;
-    std::array<double, Draft::kMost> reach{};  // chance that the guesses up to here are all right
-  };
-
-  struct Move {
-    double speed = 0;  // tokens per second of the step with it
-    uint32_t more = 0;
-    double tokens = 0;         // that it is expected to give
-    double draft_seconds = 0;  // of all drafters then
-  };
-
   bool open(Choice& choice);
   void release_idle();
   bool reads_prompts(const Scheduler& scheduler) const;
+  uint32_t answer_left(const Choice& choice) const;
   uint32_t room(const Choice& choice) const;
   bool may_draft(const Slot& slot, uint32_t drafter) const;
   void gather(const Scheduler& scheduler);
   void add_job(Slot& slot, Draft& draft, uint32_t most);
   void ask_free();
-  void expect(Candidate& candidate, uint32_t drafter) const;
-  void pick_drafter(Candidate& candidate) const;
-  void extend(StepLoad& load, const Candidate& candidate, uint32_t more) const;
-  Move best_step(const Candidate& candidate, const StepLoad& load, double drafting, double tokens) const;
+  DraftPlanner::Bid bid_of(const Slot& slot, uint32_t drafter) const;
+  void gather_bids();
+  void choose_most();
   void choose();
-  void apply(const Candidate& candidate);
+  bool try_drafter(DraftPlanner::Candidate& candidate);
+  bool may_try(const DraftPlanner::Candidate& candidate, uint32_t drafter, uint32_t guesses);
+  void apply(const DraftPlanner::Candidate& candidate);
+  void explain(const DraftPlanner::Candidate& candidate);
+  static void note_trial(View& view, bool right);
   static void count(DrafterStats& stats, Choice& choice, std::span<const TokenId> came);
 
   Options options_;
@@ -109,9 +112,12 @@ class Speculator {
   std::vector<DrafterStats> stats_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
-  std::vector<Candidate> candidates_;
+  DraftPlanner planner_;
   std::vector<DraftJob> jobs_;
-  StepLoad base_;  // of the step without drafts
+  StepLoad base_;                 // of the step without drafts
+  std::vector<uint64_t> trials_;  // of each drafter
+  double trial_seconds_ = 0;      // that trials may take now
+  double drafting_seconds_ = 0;
   std::array<uint64_t, kNoDrafts> without_{};
   double predicted_gain_ = 1;
   bool step_has_drafts_ = false;

@@ -121,13 +121,22 @@ void add_speculation(Exposition& out, const EngineStats::Speculation& s) {
                   static_cast<double>(d.accepted_at[place]),
                   {{"drafter", std::string(d.name)}, {"position", std::to_string(place)}});
   }
-  for (uint32_t i = 0; i < kNoDrafts; ++i)
+  for (uint32_t i = 0; i < kNoDrafts; ++i) {
+    if (static_cast<NoDraft>(i) == NoDraft::kOutbid) continue;  // of drafters, not of tokens
     out.counter(
         "kvasir_spec_without_draft_total",
         "Tokens chosen without a draft: nobody had a guess, none was worth its row, prompts were being "
         "read, or the request refused.",
         static_cast<double>(s.without_draft[i]),
         {{"reason", std::string(no_draft_name(static_cast<NoDraft>(i)))}});
+  }
+  for (const DrafterStats& d : s.drafters) {
+    for (uint32_t i = 0; i < kNoDrafts; ++i)
+      out.counter("kvasir_spec_drafter_off_total",
+                  "The same for each drafter, also where another was chosen.", static_cast<double>(d.off[i]),
+                  {{"drafter", std::string(d.name)},
+                   {"reason", std::string(no_draft_name(static_cast<NoDraft>(i)))}});
+  }
   out.gauge("kvasir_spec_predicted_gain_ratio",
             "Tokens per second expected of the last step, over those of the same step without drafts.",
             s.predicted_gain);
