@@ -4,10 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
+#include <new>
+#include <random>
 #include <utility>
 
+#include "base/log.h"
 #include "decoding/ngram_drafter.h"
+#include "engine/layer_skip_drafter.h"
+#include "engine/model_drafter.h"
 
 namespace kvasir {
 namespace {
@@ -16,15 +22,96 @@ using Made = Result<std::unique_ptr<Drafter>>;
 
 struct Row {
   DrafterKind kind;
-  Made (*make)(const DrafterSpec& spec, const EngineConfig& config);
+  Made (*make)(const DrafterSpec& spec, const EngineConfig& config, const DraftGround& ground);
 };
 
-Made make_ngram(const DrafterSpec&, const EngineConfig& config) {
+Made make_ngram(const DrafterSpec&, const EngineConfig& config, const DraftGround&) {
   return Made(std::make_unique<NgramDrafter>(config.max_num_seqs));
+}
+
+// "FILE" or "FILE:N".
+struct DraftArgument {
+  std::string path;
+  std::optional<uint32_t> head_tokens;
+};
+
+DraftArgument split_draft_argument(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  uint32_t tokens = 0;
+  if (colon == std::string::npos) return {text, std::nullopt};
+  const auto [end, error] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), tokens);
+  if (colon + 1 == text.size() || error != std::errc() || end != text.data() + text.size())
+    return {text, std::nullopt};
+  return {text.substr(0, colon), tokens};
+}
+
+// Merges come in the order of their frequency, and tokens in that of the merges: the first ids of a BPE
+// vocabulary are the most frequent ones (after FR-Spec, arXiv 2502.14856). What the others cost a draft of
+// Qwen2.5-Coder-0.5B is a third of its step.
+uint32_t head_tokens_of(const DraftArgument& argument, const Tokenizer& tokenizer) {
+  constexpr uint32_t kFrequent = 32768;
+  if (argument.head_tokens) return *argument.head_tokens;
+  return tokenizer.model() == "gpt2" && tokenizer.vocab_size() > 2 * kFrequent ? kFrequent : 0;
+}
+
+Made make_model_drafter(const DrafterSpec& spec, const EngineConfig& config, const DraftGround& ground) {
+  const DraftArgument argument = split_draft_argument(spec.argument);
+  KVASIR_ASSIGN_OR_RETURN(const DraftModel draft, load_draft_model(argument.path, config, ground));
+  const ModelConfig& model = draft.model->config();
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
+                          KvLayout::make(model.kv_layers(), config.block_size, config.kv_type));
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout target, KvLayout::make(ground.model.config().kv_layers(),
+                                                                config.block_size, config.kv_type));
+  const uint32_t length = config.max_model_len != 0 ? config.max_model_len : model.context_length;
+  KVASIR_ASSIGN_OR_RETURN(
+      const uint32_t blocks,
+      draft_pool_blocks(layout, target, config, std::min(length, model.context_length), read_memory()));
+  const uint32_t head = head_tokens_of(argument, ground.tokenizer);
+  const ModelDrafter::Options options = {.slots = config.max_num_seqs,
+                                         .blocks = blocks,
+                                         .prefix_caching = config.enable_prefix_caching,
+                                         .hash_seed = std::random_device()(),
+                                         .batch = {.limits = model_limits(config),
+                                                   .vocab = ground.model.config().vocab_size,
+                                                   .head_tokens = head,
+                                                   .layers = {}},
+                                         .end_tokens = ground.tokenizer.end_tokens()};
+  DraftForecast forecast(draft.priced ? draft.priced->perf(config, ground.pool.size(), head) : nullptr);
+  spdlog::info(
+      "draft model {}: {} MiB of weights, a KV pool of {} MiB for {} tokens, {} of {} tokens guessed",
+      argument.path, draft.model->weight_bytes() >> 20, blocks * layout.block_bytes() >> 20,
+      blocks / layout.units() * layout.block_size(),
+      head == 0 ? model.vocab_size : std::min(head, model.vocab_size), model.vocab_size);
+  try {
+    return Made(
+        std::make_unique<ModelDrafter>(draft.model, layout, ground.pool, options, std::move(forecast)));
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted(fmt::format("the machine does not give {} MiB for the draft model's KV pool",
+                                          blocks * layout.block_bytes() >> 20));
+  }
+}
+
+Made make_layer_skip(const DrafterSpec& spec, const EngineConfig& config, const DraftGround& ground) {
+  const ModelConfig& model = ground.model.config();
+  KVASIR_ASSIGN_OR_RETURN(std::vector<uint32_t> layers, parse_layers(spec.argument, model.layers));
+  const double share = static_cast<double>(layers.size()) / model.layers;
+  DraftForecast forecast(ground.priced != nullptr ? ground.priced->perf(config, ground.pool.size()) : nullptr,
+                         share);
+  const DraftBatch::Options batch = {.limits = model_limits(config),
+                                     .vocab = model.vocab_size,
+                                     .head_tokens = 0,
+                                     .layers = std::move(layers)};
+  return Made(std::make_unique<LayerSkipDrafter>(ground.model, ground.pool, batch,
+                                                 ground.tokenizer.end_tokens(), std::move(forecast)));
 }
 
 constexpr Row kDrafters[] = {
     {{"ngram", "", "what followed the last tokens earlier in the same text", true}, make_ngram},
+    {{"draft", "FILE",
+      "a smaller model with the same vocabulary; FILE:N guesses the N most frequent tokens only, FILE:0 all",
+      false},
+     make_model_drafter},
+    {{"layers", "N", "the model's own first N layers; 0-7+20-29 chooses others", false}, make_layer_skip},
 };
 
 const Row* find(std::string_view name) {
@@ -93,12 +180,13 @@ Result<std::vector<DrafterSpec>> parse_drafters(std::string_view text) {
   return specs;
 }
 
-Result<std::vector<std::unique_ptr<Drafter>>> make_drafters(const EngineConfig& config) {
+Result<std::vector<std::unique_ptr<Drafter>>> make_drafters(const EngineConfig& config,
+                                                            const DraftGround& ground) {
   std::vector<std::unique_ptr<Drafter>> drafters;
   for (const DrafterSpec& spec : config.speculation.drafters) {
     const Row* row = find(spec.name);
     if (row == nullptr) return invalid_argument(fmt::format("'{}' is no drafter", spec.name));
-    KVASIR_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, row->make(spec, config));
+    KVASIR_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, row->make(spec, config, ground));
     drafters.push_back(std::move(drafter));
   }
   return drafters;

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "decoding/drafter.h"
+#include "engine/draft_model.h"
 #include "engine/engine.h"
 
 namespace kvasir {
@@ -27,9 +28,10 @@ std::vector<DrafterKind> drafter_kinds();
 // commas; "auto" may be among them. kInvalidArgument names what is not known and what is.
 Result<std::vector<DrafterSpec>> parse_drafters(std::string_view text);
 
-// Makes them for an engine with this configuration, in the order of the list. Errors name the drafter and
-// what it lacks.
-Result<std::vector<std::unique_ptr<Drafter>>> make_drafters(const EngineConfig& config);
+// Makes them for an engine with this configuration (whose kv_bytes is known), in the order of the list.
+// Errors name the drafter and what it lacks.
+Result<std::vector<std::unique_ptr<Drafter>>> make_drafters(const EngineConfig& config,
+                                                            const DraftGround& ground);
 
 // Which of an engine's drafters a request's wish allows, as Request::drafters: "auto" for all, "off" for
 // none, or names separated by commas. kInvalidArgument names what the engine does not have and what it has.

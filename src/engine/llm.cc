@@ -87,30 +87,29 @@ Status Llm::load(const std::string& path, const Options& options) {
   KVASIR_ASSIGN_OR_RETURN(
       model_, CausalLm::load(file, *kernels_, *pool_, model_limits(options.engine), options.progress));
   if (!options.machine) return {};
-  priced_ = model_->config();
-  auto weights = read_weight_sizes(file, priced_);
+  machine_ = options.machine;
+  ModelConfig config = model_->config();
+  auto weights = read_weight_sizes(file, config);
   auto machine =
-      weights.ok() ? options.machine(*pool_, priced_, *weights) : Result<HardwareProfile>(weights.status());
-  if (!machine.ok()) {
+      weights.ok() ? machine_(*pool_, config, *weights) : Result<HardwareProfile>(weights.status());
+  if (machine.ok())
+    priced_ = {std::move(config), *std::move(weights), *std::move(machine)};
+  else
     spdlog::warn("steps will not be predicted: {}", machine.message());
-    return {};
-  }
-  weights_ = *std::move(weights);
-  machine_ = *std::move(machine);
   return {};
 }
 
 Result<std::unique_ptr<Engine>> Llm::start_engine(EngineConfig config) {
   KVASIR_RETURN_IF_ERROR(size_pool(model_->config(), &config));
-  KVASIR_ASSIGN_OR_RETURN(auto drafters, make_drafters(config));
-  const CausalLm::Limits limits = model_limits(config);
-  std::unique_ptr<PerfModel> perf;
-  if (machine_)
-    perf = std::make_unique<PerfModel>(priced_, weights_, *machine_,
-                                       PerfModel::Options{.threads = pool_->size(),
-                                                          .kv_type = config.kv_type,
-                                                          .max_rows = limits.max_rows,
-                                                          .max_logit_rows = limits.max_logit_rows});
+  const DraftGround ground = {.model = *model_,
+                              .tokenizer = *tokenizer_,
+                              .kernels = *kernels_,
+                              .pool = *pool_,
+                              .priced = priced_ ? &*priced_ : nullptr,
+                              .machine = machine_,
+                              .loaded = drafts_};
+  KVASIR_ASSIGN_OR_RETURN(auto drafters, make_drafters(config, ground));
+  std::unique_ptr<PerfModel> perf = priced_ ? priced_->perf(config, pool_->size()) : nullptr;
   return Engine::start(config, *model_, *tokenizer_, *kernels_, *pool_, std::move(perf), std::move(drafters));
 }
 

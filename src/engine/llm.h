@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "engine/draft_model.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "kernels/table.h"
@@ -33,9 +34,7 @@ class Llm {
     CausalLm::Progress progress;
     // Asked once, when the model is there, what the machine can do with its formats, for the engine to
     // predict its steps from; where it is empty or fails, the engine predicts nothing.
-    std::function<Result<HardwareProfile>(ThreadPool& pool, const ModelConfig& config,
-                                          const WeightSizes& weights)>
-        machine;
+    MachineSource machine;
   };
 
   // Errors: a file that cannot be read or run, an instruction set that is not there, too little memory.
@@ -84,9 +83,9 @@ class Llm {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<CausalLm> model_;
-  std::optional<HardwareProfile> machine_;  // what steps are predicted from
-  ModelConfig priced_;  // the model's, completed by what its tensors say
-  WeightSizes weights_;
+  std::optional<PricedModel> priced_;  // what steps are predicted from
+  MachineSource machine_;
+  std::vector<DraftModel> drafts_;  // that drafters have loaded
   std::unique_ptr<Engine> engine_;  // ends first
 };
 
