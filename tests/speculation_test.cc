@@ -161,8 +161,8 @@ class Speculated : public testing::TestWithParam<const char*> {
     std::vector<std::unique_ptr<Drafter>> list;
     if (kind < kNames.size()) {
       EngineConfig with = c;
-      with.speculation.drafters = {{std::string(kNames[kind]), ""}};
-      auto made = make_drafters(with);
+      with.speculation.drafters = parse_drafters(kNames[kind]).value();
+      auto made = make_drafters(with, llm_->draft_ground());
       EXPECT_TRUE(made.ok()) << made.message();
       return std::move(made).value();
     }
@@ -185,7 +185,7 @@ class Speculated : public testing::TestWithParam<const char*> {
     return list;
   }
 
-  static constexpr std::array<std::string_view, 1> kNames = {"ngram"};
+  static constexpr std::array<std::string_view, 2> kNames = {"ngram", "layers=9"};
   static constexpr uint32_t kKinds = kNames.size() + 5;
   std::unique_ptr<Llm> llm_;
 };

@@ -99,16 +99,19 @@ Status Llm::load(const std::string& path, const Options& options) {
   return {};
 }
 
+DraftGround Llm::draft_ground() {
+  return {.model = *model_,
+          .tokenizer = *tokenizer_,
+          .kernels = *kernels_,
+          .pool = *pool_,
+          .priced = priced_ ? &*priced_ : nullptr,
+          .machine = machine_,
+          .loaded = drafts_};
+}
+
 Result<std::unique_ptr<Engine>> Llm::start_engine(EngineConfig config) {
   KVASIR_RETURN_IF_ERROR(size_pool(model_->config(), &config));
-  const DraftGround ground = {.model = *model_,
-                              .tokenizer = *tokenizer_,
-                              .kernels = *kernels_,
-                              .pool = *pool_,
-                              .priced = priced_ ? &*priced_ : nullptr,
-                              .machine = machine_,
-                              .loaded = drafts_};
-  KVASIR_ASSIGN_OR_RETURN(auto drafters, make_drafters(config, ground));
+  KVASIR_ASSIGN_OR_RETURN(auto drafters, make_drafters(config, draft_ground()));
   std::unique_ptr<PerfModel> perf = priced_ ? priced_->perf(config, pool_->size()) : nullptr;
   return Engine::start(config, *model_, *tokenizer_, *kernels_, *pool_, std::move(perf), std::move(drafters));
 }

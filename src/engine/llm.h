@@ -72,6 +72,8 @@ class Llm {
   // at a time: only one of the engines may have work. It ends before this object does. Errors are those of
   // open().
   Result<std::unique_ptr<Engine>> start_engine(EngineConfig config);
+  // What make_drafters() needs for such an engine.
+  DraftGround draft_ground();
   ThreadPool& pool() { return *pool_; }
   const KernelTable& kernels() const { return *kernels_; }
 
