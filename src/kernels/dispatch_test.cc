@@ -46,8 +46,8 @@ TEST(Dispatch, ForcedTablesAreWholeAndNamedRight) {
   for (const Isa isa : runnable_isas()) {
     const KernelTable& t = kernel_table(isa);
     EXPECT_EQ(t.isa, isa);
-    EXPECT_TRUE(t.quantize_rows && t.linear && t.rms_norm && t.gated_act && t.rope && t.add && t.scale &&
-                t.store_kv && t.attention && t.merge_attention && t.scan_logits && t.argmax &&
+    EXPECT_TRUE(t.quantize_rows && t.linear && t.rms_norm && t.layer_norm && t.gated_act && t.rope && t.add &&
+                t.scale && t.store_kv && t.attention && t.merge_attention && t.scan_logits && t.argmax &&
                 t.log_sum_exp && t.softcap)
         << isa_name(isa);
     EXPECT_EQ(t.attention == kernel_table(Isa::kScalar).attention, isa == Isa::kScalar);

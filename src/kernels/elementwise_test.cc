@@ -51,6 +51,11 @@ TEST_P(Elementwise, EqualsTheReferenceForEveryLength) {
     const std::vector<float> zero(n);
     expect_equal(zero, [&](const KernelTable& t, float* y) { t.rms_norm(x.data(), w.data(), n, 1e-5f, y); });
     expect_equal(x, [&](const KernelTable& t, float* y) { t.rms_norm(y, w.data(), n, 1e-6f, y); });
+    for (const float* bias : {static_cast<const float*>(nullptr), x.data()}) {
+      expect_equal(
+          zero, [&](const KernelTable& t, float* y) { t.layer_norm(x.data(), w.data(), bias, n, 1e-5f, y); });
+      expect_equal(x, [&](const KernelTable& t, float* y) { t.layer_norm(y, w.data(), bias, n, 1e-6f, y); });
+    }
     expect_equal(x, [&](const KernelTable& t, float* y) { t.add(w.data(), n, y); });
     expect_equal(x, [&](const KernelTable& t, float* y) { t.scale(0.3f, n, y); });
     expect_equal(x, [&](const KernelTable& t, float* y) { t.softcap(2.5f, n, y); });
@@ -78,6 +83,27 @@ TEST_P(Elementwise, RmsNormIsAccurate) {
     for (uint32_t i = 0; i < n; ++i) {
       const double want = x[i] / std::sqrt(squares / n + 1e-5) * w[i];
       ASSERT_NEAR(y[i], want, 1e-6 * std::fabs(want));
+    }
+  }
+}
+
+// A mean far from zero, which a sum of squares less the squared mean would lose.
+TEST_P(Elementwise, LayerNormIsAccurate) {
+  for (const uint32_t n : {7u, 80u, 576u, 4099u}) {
+    std::vector<float> x = normal_values(n, 0.5f, n);
+    for (float& v : x) v += 100.0f;
+    const std::vector<float> w = normal_values(n, 1.0f, n + 1);
+    const std::vector<float> b = normal_values(n, 1.0f, n + 2);
+    std::vector<float> plain(n), biased(n);
+    table().layer_norm(x.data(), w.data(), nullptr, n, 1e-5f, plain.data());
+    table().layer_norm(x.data(), w.data(), b.data(), n, 1e-5f, biased.data());
+    const double mean = std::accumulate(x.begin(), x.end(), 0.0) / n;
+    double squares = 0;
+    for (const float v : x) squares += (v - mean) * (v - mean);
+    for (uint32_t i = 0; i < n; ++i) {
+      const double want = (x[i] - mean) / std::sqrt(squares / n + 1e-5) * w[i];
+      ASSERT_NEAR(plain[i], want, 3e-5 * std::fabs(w[i]) + 1e-5 * std::fabs(want) + 2e-7);
+      ASSERT_NEAR(biased[i], want + b[i], 3e-5 * std::fabs(w[i]) + 1e-5 * std::fabs(want) + 2e-7);
     }
   }
 }

@@ -136,6 +136,9 @@ struct KernelTable {
   // y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; the sum of squares in sixteen strided partial sums and one
   // fixed tree. y may be x.
   void (*rms_norm)(const float* x, const float* w, uint32_t n, float eps, float* y);
+  // y[i] = (x[i] - mean) / sqrt(variance + eps) * w[i] + b[i], where the variance is the mean of (x[i] -
+  // mean)^2; both sums in sixteen strided partial sums and one fixed tree. b may be null, y may be x.
+  void (*layer_norm)(const float* x, const float* w, const float* b, uint32_t n, float eps, float* y);
 
   // y[i] = act(gate[i]) * up[i]
   void (*gated_act)(Activation act, const float* gate, const float* up, uint32_t n, float* y);

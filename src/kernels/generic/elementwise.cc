@@ -30,6 +30,23 @@ void rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y) {
   for (uint32_t i = 0; i < n; ++i) y[i] = (x[i] * factor) * w[i];
 }
 
+void layer_norm(const float* x, const float* w, const float* b, uint32_t n, float eps, float* y) {
+  float sums[kPartials] = {};
+  for (uint32_t i = 0; i < n; ++i) sums[i % kPartials] = sums[i % kPartials] + x[i];
+  const float mean = tree_sum(sums) / static_cast<float>(n);
+  float squares[kPartials] = {};
+  for (uint32_t i = 0; i < n; ++i) {
+    const float v = x[i] - mean;
+    squares[i % kPartials] = std::fma(v, v, squares[i % kPartials]);
+  }
+  const float variance = tree_sum(squares) / static_cast<float>(n);
+  const float factor = 1.0f / std::sqrt(variance + eps);
+  for (uint32_t i = 0; i < n; ++i) {
+    const float v = ((x[i] - mean) * factor) * w[i];
+    y[i] = b != nullptr ? v + b[i] : v;
+  }
+}
+
 void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y) {
   for (uint32_t i = 0; i < n; ++i) {
     const Float1 g{gate[i]};

@@ -7,6 +7,7 @@
 
 namespace kvasir::scalar {
 void rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y);
+void layer_norm(const float* x, const float* w, const float* b, uint32_t n, float eps, float* y);
 void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y);
 void rope(RopeKind kind, float* head, uint32_t n_rot, const float* cos, const float* sin);
 void add(const float* x, uint32_t n, float* y);
@@ -23,6 +24,7 @@ float log_sum_exp(const float* x, uint32_t n);
 
 namespace kvasir::avx2 {
 void rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y);
+void layer_norm(const float* x, const float* w, const float* b, uint32_t n, float eps, float* y);
 void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y);
 void rope(RopeKind kind, float* head, uint32_t n_rot, const float* cos, const float* sin);
 void add(const float* x, uint32_t n, float* y);
@@ -39,6 +41,7 @@ float log_sum_exp(const float* x, uint32_t n);
 
 namespace kvasir::avx512 {
 void rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y);
+void layer_norm(const float* x, const float* w, const float* b, uint32_t n, float eps, float* y);
 void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y);
 void rope(RopeKind kind, float* head, uint32_t n_rot, const float* cos, const float* sin);
 void add(const float* x, uint32_t n, float* y);
@@ -55,6 +58,7 @@ float log_sum_exp(const float* x, uint32_t n);
 
 namespace kvasir::neon {
 void rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y);
+void layer_norm(const float* x, const float* w, const float* b, uint32_t n, float eps, float* y);
 void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y);
 void rope(RopeKind kind, float* head, uint32_t n_rot, const float* cos, const float* sin);
 void add(const float* x, uint32_t n, float* y);

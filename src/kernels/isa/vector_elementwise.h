@@ -38,6 +38,25 @@ void rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y) {
 }
 
 template <class V>
+void layer_norm(const float* x, const float* w, const float* b, uint32_t n, float eps, float* y) {
+  V sums = V::broadcast(0.0f);
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) { sums = sums + V::load(x + i, m, 0.0f); });
+  const float mean = tree_sum(sums) / static_cast<float>(n);
+  const V center = V::broadcast(mean);
+  V squares = V::broadcast(0.0f);
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
+    const V v = V::load(x + i, m, mean) - center;  // lanes beyond the row add nothing
+    squares = fma(v, v, squares);
+  });
+  const float variance = tree_sum(squares) / static_cast<float>(n);
+  const V factor = V::broadcast(1.0f / __builtin_sqrtf(variance + eps));
+  for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
+    const V v = ((V::load(x + i, m, 0.0f) - center) * factor) * V::load(w + i, m, 0.0f);
+    (b != nullptr ? v + V::load(b + i, m, 0.0f) : v).store(y + i, m);
+  });
+}
+
+template <class V>
 void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y) {
   for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
     const V g = V::load(gate + i, m, 0.0f);

@@ -8,6 +8,10 @@ void rms_norm(const float* x, const float* w, uint32_t n, float eps, float* y) {
   vec::rms_norm<F32x16>(x, w, n, eps, y);
 }
 
+void layer_norm(const float* x, const float* w, const float* b, uint32_t n, float eps, float* y) {
+  vec::layer_norm<F32x16>(x, w, b, n, eps, y);
+}
+
 void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y) {
   vec::gated_act<F32x16>(act, gate, up, n, y);
 }
