@@ -235,7 +235,8 @@ Status check_config(const EngineConfig& config, uint32_t context_length) {
 
 CausalLm::Limits model_limits(const EngineConfig& config) {
   return {config.max_num_batched_tokens,
-          std::min(config.max_num_batched_tokens, std::max(config.max_num_seqs, kMinLogitRows))};
+          std::min(config.max_num_batched_tokens, std::max(config.max_num_seqs, kMinLogitRows)),
+          config.max_model_len};
 }
 
 Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, CausalLm& model,

@@ -19,6 +19,7 @@ AttentionRunner::AttentionRunner(const ModelConfig& config, const CausalLm::Limi
     : config_(config),
       kernels_(kernels),
       query_group_(config.heads / config.kv_heads),
+      quantizes_items_(query_group_ * config.head_dim % kGroup == 0),
       next_item_(counters(config.layers)) {
   const size_t bytes = attention_partial_floats(config.head_dim) * sizeof(float);
   const uint64_t splits = config.context_length / kAttnSplit + 1;
@@ -86,6 +87,17 @@ void AttentionRunner::run(Worker& worker, const ForwardBatch& batch, const KvSto
     run_item(items[i], context, buffers.scratch(worker.index()));
   }
   worker.barrier();
+  if (!quantizes_items_) quantize_rows(worker, batch, buffers);
+}
+
+// All rows, where the columns of a KV head are no whole groups. Ends at a barrier.
+void AttentionRunner::quantize_rows(Worker& worker, const ForwardBatch& batch,
+                                    const StepBuffers& buffers) const {
+  const uint32_t columns = config_.q_dim();
+  const auto [begin, end] = worker.share(batch.tokens.size());
+  const auto first = static_cast<uint32_t>(begin), count = static_cast<uint32_t>(end - begin);
+  kernels_.quantize_rows(buffers.attn + begin * columns, columns, count, columns, buffers.attn_q, first);
+  worker.barrier();
 }
 
 void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& layer, std::byte* scratch) {
@@ -124,7 +136,7 @@ void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& lay
                       .positions = positions.data(),
                       .window = config_.windows[layer.index],
                       .scale = config_.attention_scale,
-                      .softcap = 0.0f,
+                      .softcap = config_.attention_softcap,
                       .partials = item.partial ? out.data() : nullptr,
                       .split_begin = item.split_begin,
                       .split_end = item.split_end,
@@ -159,6 +171,7 @@ void AttentionRunner::merge(const AttentionPlan::Unit& unit, uint32_t kv_head, c
 }
 
 void AttentionRunner::quantize(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer) {
+  if (!quantizes_items_) return;
   const uint32_t columns = query_group_ * config_.head_dim;
   kernels_.quantize_rows(layer.buffers.attn + offset_of(unit, kv_head, 0), config_.q_dim(), unit.tokens,
                          columns, advance_groups(layer.buffers.attn_q, kv_head * columns / kGroup),

@@ -56,6 +56,7 @@ class AttentionRunner {
   void end_piece(const AttentionPlan::Item& item, const Layer& layer);
   void merge(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer);
   void quantize(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer);
+  void quantize_rows(Worker& worker, const ForwardBatch& batch, const StepBuffers& buffers) const;
   // Where a row of a unit lies in buffers.q and buffers.attn; `row` counts (token, query head) pairs.
   size_t offset_of(const AttentionPlan::Unit& unit, uint32_t kv_head, uint32_t row) const;
   float* partial(uint32_t index) const;
@@ -63,6 +64,7 @@ class AttentionRunner {
   const ModelConfig& config_;
   const KernelTable& kernels_;
   uint32_t query_group_;  // query heads per KV head
+  bool quantizes_items_;  // whether a KV head's results are whole groups of quantised columns
   std::vector<Group> groups_;
   std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // per layer
   AlignedBuffer partials_;

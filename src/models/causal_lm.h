@@ -24,6 +24,9 @@ class CausalLm {
   struct Limits {
     uint32_t max_rows = 512;
     uint32_t max_logit_rows = 256;
+    // The longest sequence there will be, 0: the trained context. Models whose RoPE has one set of factors
+    // for short contexts and one for long ones are opened for one of them (docs/numerics.md, rule 3).
+    uint32_t max_context = 0;
   };
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 

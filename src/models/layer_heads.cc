@@ -17,42 +17,47 @@ KvPlanes kv_planes(const KvStore& kv, uint32_t layer) {
           .scale_offset = 2 * place.plane_bytes};
 }
 
-LayerHeads::LayerHeads(const ModelConfig& config, const KernelTable& kernels, const LayerWeights& weights,
-                       const StepBuffers& buffers, uint32_t rope_rows, const ForwardBatch& batch,
-                       const KvStore& kv, uint32_t layer)
-    : config_(config),
-      kernels_(kernels),
+LayerHeads::LayerHeads(const LayerOps& ops, const LayerWeights& weights, uint32_t rope_rows,
+                       const ForwardBatch& batch, const KvStore& kv, uint32_t layer)
+    : ops_(ops),
+      config_(ops.config()),
       weights_(weights),
-      buffers_(buffers),
+      buffers_(ops.buffers()),
       batch_(batch),
       planes_(kv_planes(kv, layer)),
       block_size_(kv.layout().block_size()),
       group_(kv.layout().layer(layer).group),
       units_(kv.layout().groups()[group_].units),
       unit_(kv.layout().layer(layer).unit),
-      rope_(buffers.rope) {
-  if (config.local_rope && config.windows[layer] != 0) rope_ += size_t{rope_rows} * config.rope_dim;
+      rope_(config_.ropes[layer] == LayerRope::kNone ? nullptr : buffers_.rope) {
+  if (config_.ropes[layer] == LayerRope::kLocal) rope_ += size_t{rope_rows} * config_.rope_dim;
 }
 
-void LayerHeads::turn(float* head, const float* norm, const float* cos) const {
+// Norms a head, the index-th of q or of k, unless all heads of the row were normed together, and turns it.
+void LayerHeads::turn(float* head, const float* norms, uint32_t index, const float* cos) const {
   const uint32_t hd = config_.head_dim;
-  if (norm != nullptr) kernels_.rms_norm(head, norm, hd, config_.norm_eps, head);
-  kernels_.rope(config_.rope_kind, head, config_.rope_dim, cos, cos + config_.rope_dim / 2);
+  if (norms != nullptr && config_.head_norm != HeadNorm::kWholeRow) {
+    const bool own = config_.head_norm == HeadNorm::kMaybeOwnWeights;
+    ops_.norm({.weight = norms + (own ? size_t{index} * hd : 0)}, head, hd, head);
+  }
+  if (cos != nullptr)
+    ops_.kernels().rope(config_.rope_kind, head, config_.rope_dim, cos, cos + config_.rope_dim / 2);
 }
 
 void LayerHeads::ready(uint32_t sequence, uint32_t row, uint32_t kv_head) const {
   const uint32_t hd = config_.head_dim;
   const uint32_t query_heads = config_.heads / config_.kv_heads;
-  const float* cos = rope_ + size_t{row} * config_.rope_dim;
-  float* q = buffers_.q + size_t{row} * config_.q_dim() + size_t{kv_head} * query_heads * hd;
-  for (uint32_t h = 0; h < query_heads; ++h) turn(q + size_t{h} * hd, weights_.q_norm, cos);
+  const float* cos = rope_ == nullptr ? nullptr : rope_ + size_t{row} * config_.rope_dim;
+  float* q = buffers_.q + size_t{row} * config_.q_dim();
+  for (uint32_t h = kv_head * query_heads; h < (kv_head + 1) * query_heads; ++h)
+    turn(q + size_t{h} * hd, weights_.q_norm, h, cos);
   float* k = buffers_.k + size_t{row} * config_.kv_dim() + size_t{kv_head} * hd;
-  turn(k, weights_.k_norm, cos);
+  turn(k, weights_.k_norm, kv_head, cos);
   const auto position = static_cast<uint32_t>(batch_.positions[row]);
   const BlockId block = batch_.sequences[sequence].tables[group_][position / block_size_ * units_ + unit_];
   DCHECK(block != kNoBlock);
-  kernels_.store_kv(planes_, kv_head, block, position % block_size_, k,
-                    buffers_.v + size_t{row} * config_.kv_dim() + size_t{kv_head} * hd);
+  ops_.kernels().store_kv(planes_, kv_head, block, position % block_size_, k,
+                          buffers_.v + size_t{row} * config_.kv_dim() + size_t{kv_head} * hd);
 }
 
 }  // namespace kvasir

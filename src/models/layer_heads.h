@@ -2,11 +2,9 @@
 
 #include <cstdint>
 
-#include "kernels/table.h"
 #include "kvcache/kv_store.h"
 #include "models/forward_batch.h"
-#include "models/model_config.h"
-#include "models/step_buffers.h"
+#include "models/layer_ops.h"
 #include "models/weights.h"
 
 namespace kvasir {
@@ -20,27 +18,26 @@ KvPlanes kv_planes(const KvStore& kv, uint32_t layer);
 class LayerHeads {
  public:
   // Everything outlives it. `rope_rows`: rows that buffers.rope holds for each base.
-  LayerHeads(const ModelConfig& config, const KernelTable& kernels, const LayerWeights& weights,
-             const StepBuffers& buffers, uint32_t rope_rows, const ForwardBatch& batch, const KvStore& kv,
-             uint32_t layer);
+  LayerHeads(const LayerOps& ops, const LayerWeights& weights, uint32_t rope_rows, const ForwardBatch& batch,
+             const KvStore& kv, uint32_t layer);
 
   // Makes row `row` of the batch, which is one of sequence `sequence`, ready for attention under `kv_head`.
   void ready(uint32_t sequence, uint32_t row, uint32_t kv_head) const;
 
  private:
-  void turn(float* head, const float* norm, const float* cos) const;
+  void turn(float* head, const float* norms, uint32_t index, const float* cos) const;
 
+  const LayerOps& ops_;
   const ModelConfig& config_;
-  const KernelTable& kernels_;
   const LayerWeights& weights_;
   const StepBuffers& buffers_;
   const ForwardBatch& batch_;
   KvPlanes planes_;
   uint32_t block_size_;
-  uint32_t group_;  // KV group of the layer
-  uint32_t units_;  // block ids per entry of its tables
-  uint32_t unit_;   // this layer's among them
-  const float* rope_;
+  uint32_t group_;     // KV group of the layer
+  uint32_t units_;     // block ids per entry of its tables
+  uint32_t unit_;      // this layer's among them
+  const float* rope_;  // null: the layer has none
 };
 
 }  // namespace kvasir

@@ -2,18 +2,28 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "models/arch/arch.h"
 
 namespace kvasir {
 namespace {
 
 constexpr ArchSpec kArchitectures[] = {
-    {"llama", read_llama_config},
-    {"qwen2", read_qwen2_config},
-    {"gemma3", read_gemma3_config},
+    {"llama", read_llama_config},       {"qwen2", read_qwen2_config},
+    {"qwen3", read_qwen3_config},       {"gemma", read_gemma_config},
+    {"gemma2", read_gemma2_config},     {"gemma3", read_gemma3_config},
+    {"phi3", read_phi3_config},         {"smollm3", read_smollm3_config},
+    {"granite", read_granite_config},   {"olmo2", read_olmo2_config},
+    {"stablelm", read_stablelm_config}, {"command-r", read_command_r_config},
+    {"cohere2", read_cohere2_config},
 };
 
 }  // namespace
+
+bool ModelConfig::has_local_rope() const {
+  return std::find(ropes.begin(), ropes.end(), LayerRope::kLocal) != ropes.end();
+}
 
 std::vector<KvLayerSpec> ModelConfig::kv_layers() const {
   std::vector<KvLayerSpec> specs(layers);

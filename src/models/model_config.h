@@ -9,13 +9,37 @@
 #include "gguf/metadata.h"
 #include "kernels/table.h"
 #include "kvcache/kv_layout.h"
+#include "models/rope_frequencies.h"
 
 namespace kvasir {
 
+enum class NormKind : uint8_t {
+  kRms,    // x / rms(x) * w
+  kLayer,  // (x - mean(x)) / deviation(x) * w + b, the bias where the file has one
+};
+
+// What the two parts of a layer, attention and feed-forward, read.
+enum class BlockInputs : uint8_t {
+  kNormed,           // each the row as it stands, through a norm of its own
+  kSharedNorm,       // both the same normed row (parallel blocks): their results are added together
+  kMaybeSharedNorm,  // the first of these where a layer has an ffn_norm, else the second
+  kPlain,            // each the row as it stands, without a norm
+};
+
+// Norms of q and k before RoPE.
+enum class HeadNorm : uint8_t {
+  kNone,
+  kSharedWeights,    // of each head, all by the same weights
+  kMaybeOwnWeights,  // of each head by weights of its own, where the file has them
+  kWholeRow,         // of all heads of a row together
+};
+
+enum class LayerRope : uint8_t { kGlobal, kLocal, kNone };
+
 // What a model computes, as properties of its mathematics; read from GGUF metadata by the architecture's
 // reader and checked there: every count is positive and bounded, heads divide as attention needs, widths are
-// multiples of 32. Optional parts (biases, q/k norms, norms after a branch, an own output head) are not
-// flags: they exist when their tensors do.
+// multiples of 32. Optional parts (biases, an own output head) are not flags: they exist when their tensors
+// do. Nor are fused matrices: they are taken apart at load.
 struct ModelConfig {
   std::string architecture;  // general.architecture, for display only
   std::string name;          // general.name, for display only
@@ -28,26 +52,35 @@ struct ModelConfig {
   uint32_t head_dim = 0;
   uint32_t context_length = 0;  // trained context
 
+  NormKind norm = NormKind::kRms;
   float norm_eps = 1e-5f;
+  BlockInputs block_inputs = BlockInputs::kNormed;
+  bool branch_norms = false;  // of what a part computed, before it is added to the row
+  HeadNorm head_norm = HeadNorm::kNone;
+
   float embedding_scale = 1.0f;
-  float attention_scale = 0.0f;  // multiplies q.k
-  float final_softcap = 0.0f;    // logits = cap * tanh(logits / cap); 0: none
+  float residual_scale = 1.0f;     // of what a part computed, before it is added to the row
+  float attention_scale = 0.0f;    // multiplies q.k
+  float attention_softcap = 0.0f;  // scores = cap * tanh(scores / cap); 0: none
+  float logit_scale = 1.0f;        // multiplies logits
+  float final_softcap = 0.0f;      // logits = cap * tanh(logits / cap); 0: none
   Activation activation = Activation::kSilu;
 
   RopeKind rope_kind = RopeKind::kNorm;
   uint32_t rope_dim = 0;  // values rotated per head
   double rope_base = 10000.0;
-  double rope_linear_factor = 1.0;   // positions are divided by it
-  double rope_base_local = 10000.0;  // of sliding-window layers when local_rope is set; never scaled
-  bool local_rope = false;
+  RopeScaling rope_scaling;
+  double rope_base_local = 10000.0;  // of layers with LayerRope::kLocal; never scaled
 
-  // Per layer: 0 sees everything, else the window in positions.
+  // Per layer. Windows: 0 sees everything, else so many positions.
   std::vector<uint32_t> windows;
+  std::vector<LayerRope> ropes;
 
   uint64_t parameter_count = 0;  // of all tensors, filled at load
 
   uint32_t q_dim() const { return heads * head_dim; }
   uint32_t kv_dim() const { return kv_heads * head_dim; }
+  bool has_local_rope() const;
   std::vector<KvLayerSpec> kv_layers() const;
 };
 

@@ -23,6 +23,7 @@ OutputHead::OutputHead(const ModelConfig& config, const CausalLm::Limits& limits
                        uint32_t threads)
     : kernels_(kernels),
       vocab_(config.vocab_size),
+      scale_(config.logit_scale),
       softcap_(config.final_softcap),
       max_rows_(limits.max_logit_rows),
       tile_floats_(std::max(kTileFloats, max_rows_ * kLeastPanels * kPanelCols)),
@@ -49,7 +50,10 @@ void OutputHead::multiply(const Args& args, uint32_t begin, uint32_t end, float*
                    .out = out,
                    .ldo = ldo,
                    .scratch = args.scratch});
-  for (uint32_t i = 0; softcap_ != 0.0f && i < rows; ++i) kernels_.softcap(softcap_, part.n, out + i * ldo);
+  for (uint32_t i = 0; i < rows; ++i) {
+    if (scale_ != 1.0f) kernels_.scale(scale_, part.n, out + i * ldo);
+    if (softcap_ != 0.0f) kernels_.softcap(softcap_, part.n, out + i * ldo);
+  }
 }
 
 void OutputHead::run(Worker& worker, const Args& args) {

@@ -40,6 +40,7 @@ class OutputHead {
 
   const KernelTable& kernels_;
   uint32_t vocab_;
+  float scale_;
   float softcap_;
   uint32_t max_rows_;
   uint32_t tile_floats_;

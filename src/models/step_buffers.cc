@@ -25,6 +25,10 @@ StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, u
   floats(x, rows * c.hidden_dim);
   floats(normed.values, rows * c.hidden_dim);
   quant(normed.q, limits.max_rows, c.hidden_dim);
+  // Rows that only one part reads are done with when it has computed; those that both read are not.
+  const bool read_twice =
+      c.block_inputs == BlockInputs::kSharedNorm || c.block_inputs == BlockInputs::kMaybeSharedNorm;
+  if (read_twice) floats(branch, rows * c.hidden_dim);
   floats(q, rows * c.q_dim());
   floats(k, rows * c.kv_dim());
   floats(v, rows * c.kv_dim());
@@ -48,6 +52,7 @@ StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, u
     part.place(at);
     at += aligned(part.bytes);
   }
+  if (!read_twice) branch = normed.values;
 }
 
 }  // namespace kvasir

@@ -22,17 +22,18 @@ class StepBuffers {
  public:
   StepBuffers(const ModelConfig& config, const CausalLm::Limits& limits, uint32_t threads);
 
-  float* x = nullptr;     // [R][hidden]       residual stream
-  NormedRows normed;      // [R][hidden]       also the branch before a post-norm
-  float* q = nullptr;     // [R][q_dim]
-  float* k = nullptr;     // [R][kv_dim]
-  float* v = nullptr;     // [R][kv_dim]
-  float* attn = nullptr;  // [R][q_dim]
-  float* gate = nullptr;  // [R][ffn]          gate, then the activated product
-  float* up = nullptr;    // [R][ffn]
-  float* rope = nullptr;  // [2][R][rope_dim]  cos then sin of each row, for the global and the local base
-  QuantRows attn_q;       // [R][q_dim]
-  QuantRows ffn_q;        // [R][ffn]
+  float* x = nullptr;       // [R][hidden]       residual stream
+  NormedRows normed;        // [R][hidden]       what a part of a layer reads
+  float* branch = nullptr;  // [R][hidden]     what it computed, where more is done before it is added
+  float* q = nullptr;       // [R][q_dim]
+  float* k = nullptr;       // [R][kv_dim]
+  float* v = nullptr;       // [R][kv_dim]
+  float* attn = nullptr;    // [R][q_dim]
+  float* gate = nullptr;    // [R][ffn]          gate, then the activated product
+  float* up = nullptr;      // [R][ffn]
+  float* rope = nullptr;    // [2][R][rope_dim]  cos then sin of each row, for the global and the local base
+  QuantRows attn_q;         // [R][q_dim]
+  QuantRows ffn_q;          // [R][ffn]
 
   // A thread's own normed rows, for steps of up to kOwnRows rows: each thread norms them all for itself,
   // which takes less time than to meet the others.

@@ -3,22 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "kernels/quant_codec.h"
 
 namespace kvasir {
 namespace {
 
-// With many rows, gate and up go this many panels at a time: 128 columns of 512 rows fill half of a 1 MiB
-// cache. With few, one stretch reads each matrix as one stream.
-constexpr uint32_t kStretchRows = 24;
-constexpr uint64_t kStretchPanels = 8;
-
-std::vector<double> inverse_frequencies(uint32_t rope_dim, double base, double linear_factor,
-                                        const float* factors) {
-  std::vector<double> out(rope_dim / 2);
-  for (uint32_t i = 0; i < out.size(); ++i)
-    out[i] = std::pow(base, -2.0 * i / rope_dim) / linear_factor / (factors != nullptr ? factors[i] : 1.0f);
-  return out;
+// The divisors that count: which set is settled when a model is opened, by the longest context that it will
+// serve, for K that was rotated by one set cannot be read by the other.
+const float* rope_factors_for(const ModelWeights& weights, const ModelConfig& config, uint32_t longest) {
+  if (weights.rope_factors != nullptr) return weights.rope_factors;
+  return longest > config.rope_scaling.original_context ? weights.rope_factors_long
+                                                        : weights.rope_factors_short;
 }
 
 }  // namespace
@@ -31,11 +27,14 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelT
       pool_(pool),
       limits_(limits),
       buffers_(config_, limits, pool.size()),
+      ops_(config_, kernels, buffers_),
+      feed_forward_(ops_),
       attention_(config_, limits, kernels, pool.size()),
       head_(config_, limits, kernels, pool.size()) {
-  inv_freq_[0] = inverse_frequencies(config_.rope_dim, config_.rope_base, config_.rope_linear_factor,
-                                     weights_.rope_factors);
-  inv_freq_[1] = inverse_frequencies(config_.rope_dim, config_.rope_base_local, 1.0, nullptr);
+  const uint32_t longest = limits.max_context != 0 ? limits.max_context : config_.context_length;
+  frequencies_[0] = rope_frequencies(config_.rope_dim, config_.rope_base, config_.rope_scaling,
+                                     rope_factors_for(weights_, config_, longest));
+  frequencies_[1] = rope_frequencies(config_.rope_dim, config_.rope_base_local, {}, nullptr);
 }
 
 void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
@@ -50,40 +49,58 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<floa
 }
 
 void Transformer::run_worker(Worker& worker, const Step& step) {
-  StepBuffers& b = buffers_;
   PhaseClock clock(worker.index() == 0 ? profile_ : nullptr);
   embed_rows(worker, step);
-  if (norms_alone(step.rows)) worker.barrier();  // else the first norm reads the rows that this worker wrote
+  if (ops_.rows_alone(step.rows))
+    worker.barrier();  // else the first norm reads the rows that this worker wrote
   clock.mark(StepPhase::kEmbed);
   const std::span<const uint32_t> some = step.batch.layers;
   const auto layers = some.empty() ? config_.layers : static_cast<uint32_t>(some.size());
-  for (uint32_t i = 0; i < layers; ++i) {
-    const uint32_t l = some.empty() ? i : some[i];
-    const LayerWeights& w = weights_.layers[l];
-    const NormedRows& normed = norm_rows(worker, step.rows, w.attn_norm);
-    clock.mark(StepPhase::kNorm);
-    const Product qkv[] = {{&w.q, w.q_bias, b.q, config_.q_dim()},
-                           {&w.k, w.k_bias, b.k, config_.kv_dim()},
-                           {&w.v, w.v_bias, b.v, config_.kv_dim()}};
-    products(worker, qkv, normed.q, normed.values, step.rows);
-    worker.barrier();
-    clock.mark(StepPhase::kQkv);
-    const LayerHeads heads(config_, kernels_, w, b, limits_.max_rows, step.batch, step.kv, l);
-    attention_.run(worker, step.batch, step.kv, l, b, heads);
-    clock.mark(StepPhase::kAttention);
-    branch_output(worker, {&w.o, w.o_bias, nullptr, config_.hidden_dim}, b.attn_q, b.attn, step.rows,
-                  w.post_attn_norm);
-    clock.mark(StepPhase::kAttnOut);
-    const NormedRows& ffn_input = norm_rows(worker, step.rows, w.ffn_norm);
-    clock.mark(StepPhase::kNorm);
-    mlp(worker, w, ffn_input, step.rows);
-    clock.mark(StepPhase::kGateUp);
-    branch_output(worker, {&w.down, nullptr, nullptr, config_.hidden_dim}, b.ffn_q, b.gate, step.rows,
-                  w.post_ffn_norm);
-    clock.mark(StepPhase::kDown);
-  }
+  for (uint32_t i = 0; i < layers; ++i) run_layer(worker, step, some.empty() ? i : some[i], clock);
   if (!step.batch.logit_rows.empty()) output_head(worker, step);
   clock.mark(StepPhase::kHead);
+}
+
+void Transformer::run_layer(Worker& worker, const Step& step, uint32_t layer, PhaseClock& clock) {
+  const LayerWeights& w = weights_.layers[layer];
+  const NormedRows* x = &ops_.input_rows(worker, step.rows, w.attn_norm);
+  clock.mark(StepPhase::kNorm);
+  attend(worker, step, layer, *x, clock);
+  const bool parallel = w.attn_norm.present() && !w.ffn_norm.present();
+  if (!parallel) x = &ops_.input_rows(worker, step.rows, w.ffn_norm);
+  clock.mark(StepPhase::kNorm);
+  feed_forward_.run(worker, w.ffn, *x, step.rows, w.post_ffn_norm, clock);
+}
+
+// Attention over the rows x, added to the residual stream. Ends at a barrier.
+void Transformer::attend(Worker& worker, const Step& step, uint32_t layer, const NormedRows& x,
+                         PhaseClock& clock) {
+  const LayerWeights& w = weights_.layers[layer];
+  StepBuffers& b = buffers_;
+  const LayerOps::Product qkv[] = {{&w.q, w.q_bias, b.q, config_.q_dim()},
+                                   {&w.k, w.k_bias, b.k, config_.kv_dim()},
+                                   {&w.v, w.v_bias, b.v, config_.kv_dim()}};
+  ops_.products(worker, qkv, x.q, x.values, step.rows);
+  worker.barrier();
+  clock.mark(StepPhase::kQkv);
+  if (config_.head_norm == HeadNorm::kWholeRow) norm_whole_rows(worker, w, step.rows);
+  const LayerHeads heads(ops_, w, limits_.max_rows, step.batch, step.kv, layer);
+  attention_.run(worker, step.batch, step.kv, layer, b, heads);
+  clock.mark(StepPhase::kAttention);
+  ops_.add_branch(worker, w.o, w.o_bias, b.attn_q, b.attn, step.rows, w.post_attn_norm);
+  clock.mark(StepPhase::kAttnOut);
+}
+
+// Norms of q and k that span all heads of a row. Ends at a barrier.
+void Transformer::norm_whole_rows(Worker& worker, const LayerWeights& weights, uint32_t rows) {
+  const auto [begin, end] = worker.share(rows);
+  for (uint64_t r = begin; r < end; ++r) {
+    float* q = buffers_.q + r * config_.q_dim();
+    float* k = buffers_.k + r * config_.kv_dim();
+    ops_.norm({.weight = weights.q_norm}, q, config_.q_dim(), q);
+    ops_.norm({.weight = weights.k_norm}, k, config_.kv_dim(), k);
+  }
+  worker.barrier();
 }
 
 void Transformer::embed_rows(Worker& worker, const Step& step) {
@@ -106,119 +123,15 @@ void Transformer::embed_rows(Worker& worker, const Step& step) {
 // cos and sin of a row's position, computed in double from the absolute position alone and rounded once.
 void Transformer::rope_factors(uint32_t row, int32_t position) {
   const uint32_t half = config_.rope_dim / 2;
-  for (uint32_t base = 0; base < (config_.local_rope ? 2u : 1u); ++base) {
+  const double magnitude = config_.rope_scaling.magnitude;
+  for (uint32_t base = 0; base < (config_.has_local_rope() ? 2u : 1u); ++base) {
     float* out = buffers_.rope + (static_cast<size_t>(base) * limits_.max_rows + row) * config_.rope_dim;
     for (uint32_t i = 0; i < half; ++i) {
-      const double angle = position * inv_freq_[base][i];
-      out[i] = static_cast<float>(std::cos(angle));
-      out[half + i] = static_cast<float>(std::sin(angle));
+      const double angle = position * frequencies_[base][i];
+      out[i] = static_cast<float>(std::cos(angle) * (base == 0 ? magnitude : 1.0));
+      out[half + i] = static_cast<float>(std::sin(angle) * (base == 0 ? magnitude : 1.0));
     }
   }
-}
-
-// Whether each thread norms all rows for itself. Not behind a post-norm, which adds to the rows of x without
-// a barrier.
-bool Transformer::norms_alone(uint32_t rows) const {
-  return rows <= StepBuffers::kOwnRows && weights_.layers.front().post_attn_norm == nullptr;
-}
-
-// Norms rows of the residual stream and quantises them: where all threads can do so for themselves, all rows;
-// else this worker's share, up to a barrier.
-const NormedRows& Transformer::norm_rows(Worker& worker, uint32_t rows, const float* weight) {
-  const bool alone = norms_alone(rows);
-  const NormedRows& out = alone ? buffers_.own_normed(worker.index()) : buffers_.normed;
-  const uint32_t d = config_.hidden_dim;
-  const auto [begin, end] = alone ? std::pair<uint64_t, uint64_t>{0, rows} : worker.share(rows);
-  for (uint64_t r = begin; r < end; ++r) {
-    float* y = out.values + r * d;
-    kernels_.rms_norm(buffers_.x + r * d, weight, d, config_.norm_eps, y);
-    kernels_.quantize_rows(y, d, 1, d, out.q, static_cast<uint32_t>(r));
-  }
-  if (!alone) worker.barrier();
-  return out;
-}
-
-// Splits the panels of all matrices of a phase over the workers as if they were one matrix. No barrier.
-void Transformer::products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
-                           uint32_t rows) {
-  uint64_t total = 0;
-  for (const Product& p : list) total += p.w->panels();
-  const auto [begin, end] = worker.share(total, 2);
-  uint64_t first = 0;
-  for (const Product& p : list) {
-    const uint64_t panels = p.w->panels();
-    const uint64_t lo = std::clamp(begin, first, first + panels) - first;
-    const uint64_t hi = std::clamp(end, first, first + panels) - first;
-    if (lo < hi)
-      kernels_.linear({.w = p.w,
-                       .x = &x,
-                       .xf = xf,
-                       .rows = rows,
-                       .panel_begin = static_cast<uint32_t>(lo),
-                       .panel_end = static_cast<uint32_t>(hi),
-                       .out = p.out,
-                       .ldo = p.ldo,
-                       .bias = p.bias,
-                       .mode = p.mode,
-                       .scratch = buffers_.scratch(worker.index())});
-    first += panels;
-  }
-}
-
-// Adds a branch to the residual stream, through its own norm where the model has one. Ends at a barrier.
-void Transformer::branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf,
-                                uint32_t rows, const float* post_norm) {
-  Product p = product;
-  p.out = post_norm != nullptr ? buffers_.normed.values : buffers_.x;
-  p.mode = post_norm != nullptr ? LinearOutput::kStore : LinearOutput::kAdd;
-  products(worker, {&p, 1}, x, xf, rows);
-  worker.barrier();
-  if (post_norm == nullptr) return;
-  const uint32_t d = config_.hidden_dim;
-  const auto [begin, end] = worker.share(rows);
-  for (uint64_t r = begin; r < end; ++r) {
-    float* y = buffers_.normed.values + r * d;
-    kernels_.rms_norm(y, post_norm, d, config_.norm_eps, y);
-    kernels_.add(y, d, buffers_.x + r * d);
-  }
-  // The next norm of these rows runs on the same worker.
-}
-
-// act(gate) * up, quantised; a worker activates the very columns it computed, a stretch at a time while they
-// are still in its cache. Ends at a barrier.
-void Transformer::mlp(Worker& worker, const LayerWeights& layer, const NormedRows& x, uint32_t rows) {
-  const auto [begin, end] = worker.share(layer.gate.panels(), 2);
-  const uint64_t stretch = rows >= kStretchRows ? kStretchPanels : end - begin;
-  for (uint64_t panel = begin; panel < end; panel += stretch)
-    gate_and_up(layer, x, rows, static_cast<uint32_t>(panel),
-                static_cast<uint32_t>(std::min(end, panel + stretch)), buffers_.scratch(worker.index()));
-  worker.barrier();
-}
-
-void Transformer::gate_and_up(const LayerWeights& layer, const NormedRows& x, uint32_t rows,
-                              uint32_t panel_begin, uint32_t panel_end, std::byte* scratch) {
-  const uint32_t f = config_.ffn_dim;
-  for (const auto& [w, out] : {std::pair{&layer.gate, buffers_.gate}, {&layer.up, buffers_.up}})
-    kernels_.linear({.w = w,
-                     .x = &x.q,
-                     .xf = x.values,
-                     .rows = rows,
-                     .panel_begin = panel_begin,
-                     .panel_end = panel_end,
-                     .out = out,
-                     .ldo = f,
-                     .bias = nullptr,
-                     .mode = LinearOutput::kStore,
-                     .scratch = scratch});
-  const uint32_t first = panel_begin * kPanelCols;
-  const uint32_t count = std::min(f, panel_end * kPanelCols) - first;
-  for (uint32_t r = 0; r < rows; ++r) {
-    float* gate = buffers_.gate + r * static_cast<size_t>(f) + first;
-    kernels_.gated_act(config_.activation, gate, buffers_.up + r * static_cast<size_t>(f) + first, count,
-                       gate);
-  }
-  kernels_.quantize_rows(buffers_.gate + first, f, rows, count,
-                         advance_groups(buffers_.ffn_q, first / kGroup), 0);
 }
 
 void Transformer::output_head(Worker& worker, const Step& step) {
@@ -228,8 +141,7 @@ void Transformer::output_head(Worker& worker, const Step& step) {
   const auto [begin, end] = worker.share(count);
   for (uint64_t i = begin; i < end; ++i) {
     float* y = buffers_.normed.values + i * d;
-    kernels_.rms_norm(buffers_.x + step.batch.logit_rows[i] * static_cast<size_t>(d), weights_.output_norm, d,
-                      config_.norm_eps, y);
+    ops_.norm(weights_.output_norm, buffers_.x + step.batch.logit_rows[i] * static_cast<size_t>(d), d, y);
     kernels_.quantize_rows(y, d, 1, d, buffers_.normed.q, static_cast<uint32_t>(i));
   }
   worker.barrier();

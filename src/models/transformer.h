@@ -5,6 +5,8 @@
 
 #include "models/attention_runner.h"
 #include "models/causal_lm.h"
+#include "models/feed_forward.h"
+#include "models/layer_ops.h"
 #include "models/output_head.h"
 #include "models/step_buffers.h"
 #include "models/step_profile.h"
@@ -12,10 +14,10 @@
 
 namespace kvasir {
 
-// The decoder of `llama`, `qwen2`, `gemma3` and their kin: pre-norm attention and gated MLP, driven by
-// ModelConfig and by which tensors exist. All threads run the whole pass together and meet at barriers; each
-// phase splits rows, output panels or attention items (attention_plan.h), never a reduction, so thread
-// count cannot touch a bit.
+// The decoder of every architecture that we run: attention and a feed-forward part per layer, one behind the
+// other or side by side, driven by ModelConfig and by which tensors exist. All threads run the whole pass
+// together and meet at barriers; each phase splits rows, output panels or attention items (attention_plan.h),
+// never a reduction, so thread count cannot touch a bit.
 class Transformer final : public CausalLm {
  public:
   Transformer(ModelConfig config, ModelWeights weights, const KernelTable& kernels, ThreadPool& pool,
@@ -28,14 +30,6 @@ class Transformer final : public CausalLm {
   void set_profile(StepProfile* profile) override { profile_ = profile; }
 
  private:
-  // One matrix of a phase: out[rows][ldo] (+)= x . w + bias.
-  struct Product {
-    const PackedMatrix* w;
-    const float* bias;
-    float* out;
-    size_t ldo;
-    LinearOutput mode = LinearOutput::kStore;
-  };
   struct Step {
     const ForwardBatch& batch;
     KvStore& kv;
@@ -47,15 +41,9 @@ class Transformer final : public CausalLm {
   void run_worker(Worker& worker, const Step& step);
   void embed_rows(Worker& worker, const Step& step);
   void rope_factors(uint32_t row, int32_t position);
-  bool norms_alone(uint32_t rows) const;
-  const NormedRows& norm_rows(Worker& worker, uint32_t rows, const float* weight);
-  void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
-                uint32_t rows);
-  void branch_output(Worker& worker, const Product& product, const QuantRows& x, const float* xf,
-                     uint32_t rows, const float* post_norm);
-  void mlp(Worker& worker, const LayerWeights& layer, const NormedRows& x, uint32_t rows);
-  void gate_and_up(const LayerWeights& layer, const NormedRows& x, uint32_t rows, uint32_t panel_begin,
-                   uint32_t panel_end, std::byte* scratch);
+  void run_layer(Worker& worker, const Step& step, uint32_t layer, PhaseClock& clock);
+  void attend(Worker& worker, const Step& step, uint32_t layer, const NormedRows& x, PhaseClock& clock);
+  void norm_whole_rows(Worker& worker, const LayerWeights& weights, uint32_t rows);
   void output_head(Worker& worker, const Step& step);
 
   ModelConfig config_;
@@ -64,8 +52,10 @@ class Transformer final : public CausalLm {
   ThreadPool& pool_;
   Limits limits_;
   StepBuffers buffers_;
+  LayerOps ops_;
+  GatedFeedForward feed_forward_;
   StepProfile* profile_ = nullptr;
-  std::vector<double> inv_freq_[2];  // global and local base
+  std::vector<double> frequencies_[2];  // of the global and the local base
   AttentionRunner attention_;
   OutputHead head_;
 };

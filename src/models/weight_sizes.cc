@@ -42,15 +42,16 @@ WeightSizes weight_sizes(const ModelWeights& weights) {
                                    {kQkv, &l.k},
                                    {kQkv, &l.v},
                                    {kAttnOut, &l.o},
-                                   {kGateUp, &l.gate},
-                                   {kGateUp, &l.up},
-                                   {kDown, &l.down}}) {
+                                   {kGateUp, &l.ffn.gate},
+                                   {kGateUp, &l.ffn.up},
+                                   {kDown, &l.ffn.down}}) {
       sizes.layer_bytes += matrix_bytes(*m);
       sizes.layer_macs += matrix_macs(*m);
       count_matrix(phase, *m, sizes.matrices);
     }
+    sizes.shared_inputs += l.attn_norm.present() && !l.ffn_norm.present();
     sizes.head_norms += l.q_norm != nullptr;
-    sizes.branch_norms += (l.post_attn_norm != nullptr) + (l.post_ffn_norm != nullptr);
+    sizes.branch_norms += l.post_attn_norm.present() + l.post_ffn_norm.present();
   }
   sizes.head_bytes = matrix_bytes(weights.head);
   sizes.head_macs = matrix_macs(weights.head);

@@ -35,6 +35,7 @@ struct WeightSizes {
   uint32_t head_n = 0, head_k = 0;
   DType embedding_type = DType::kF32;
   bool embedding_packed = false;  // tied: rows are taken out of the head's panels
+  uint32_t shared_inputs = 0;     // layers whose two parts read the same normed row,
   uint32_t head_norms = 0;        // layers that norm each head's q and k,
   uint32_t branch_norms = 0;      // and norms of a branch before it is added
 

@@ -10,15 +10,18 @@ PackedMatrix matrix(uint32_t n, uint32_t k, size_t panel_bytes) {
   return {.type = DType::kQ8_0, .n = n, .k = k, .panel_bytes = panel_bytes, .data = nullptr};
 }
 
+constexpr float kNorm[] = {1.0f};
+
 LayerWeights layer() {
   LayerWeights l;
+  l.attn_norm.weight = l.ffn_norm.weight = kNorm;
   l.q = matrix(64, 32, 100);
   l.k = matrix(20, 32, 100);  // two panels, the second part full
   l.v = matrix(16, 32, 100);
   l.o = matrix(32, 64, 200);
-  l.gate = matrix(48, 32, 100);
-  l.up = matrix(48, 32, 100);
-  l.down = matrix(32, 48, 150);
+  l.ffn.gate = matrix(48, 32, 100);
+  l.ffn.up = matrix(48, 32, 100);
+  l.ffn.down = matrix(32, 48, 150);
   return l;
 }
 
@@ -33,6 +36,20 @@ TEST(WeightSizes, CountPanelsAndProducts) {
   EXPECT_EQ(s.head_bytes, 7u * 100);
   EXPECT_EQ(s.head_macs, 100u * 32);
   EXPECT_EQ(s.embedding_row_bytes, 34u);
+  EXPECT_EQ(s.shared_inputs, 0u);
+}
+
+TEST(WeightSizes, CountNormsOfEveryKind) {
+  ModelWeights w;
+  w.layers = {layer(), layer(), layer()};
+  w.layers[0].ffn_norm = {};  // side by side
+  w.layers[1].q_norm = kNorm;
+  w.layers[2].post_attn_norm.weight = w.layers[2].post_ffn_norm.weight = kNorm;
+  w.head = matrix(100, 32, 100);
+  const WeightSizes s = weight_sizes(w);
+  EXPECT_EQ(s.shared_inputs, 1u);
+  EXPECT_EQ(s.head_norms, 1u);
+  EXPECT_EQ(s.branch_norms, 2u);
 }
 
 TEST(WeightSizes, TiedRowsAreColumnsOfTheHead) {

@@ -13,21 +13,37 @@
 
 namespace kvasir {
 
-// One decoder layer. Pointers to f32 vectors are null, and matrices not present(), where the file has no such
+// A norm of rows, as ModelConfig::norm says; not present() where the layer has none.
+struct NormWeights {
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // of layer norms, may be null
+
+  bool present() const { return weight != nullptr; }
+};
+
+// down(act(gate(x)) * up(x)): (ffn, hidden) twice, (hidden, ffn), and their biases.
+struct FeedForwardWeights {
+  PackedMatrix gate, up, down;
+  const float* gate_bias = nullptr;
+  const float* up_bias = nullptr;
+  const float* down_bias = nullptr;
+};
+
+// One decoder layer. Pointers to f32 vectors are null, and norms not present(), where the file has no such
 // tensor.
 struct LayerWeights {
-  const float* attn_norm = nullptr;       // (hidden)
-  PackedMatrix q, k, v, o;                // (q_dim, hidden), (kv_dim, hidden) x2, (hidden, q_dim)
-  const float* q_bias = nullptr;          // (q_dim)
-  const float* k_bias = nullptr;          // (kv_dim)
-  const float* v_bias = nullptr;          // (kv_dim)
-  const float* o_bias = nullptr;          // (hidden)
-  const float* q_norm = nullptr;          // (head_dim), per head, before RoPE
-  const float* k_norm = nullptr;          // (head_dim)
-  const float* post_attn_norm = nullptr;  // (hidden), of the branch before the residual addition
-  const float* ffn_norm = nullptr;        // (hidden)
-  PackedMatrix gate, up, down;            // (ffn, hidden) x2, (hidden, ffn)
-  const float* post_ffn_norm = nullptr;   // (hidden)
+  NormWeights attn_norm;          // (hidden)
+  PackedMatrix q, k, v, o;        // (q_dim, hidden), (kv_dim, hidden) x2, (hidden, q_dim)
+  const float* q_bias = nullptr;  // (q_dim)
+  const float* k_bias = nullptr;  // (kv_dim)
+  const float* v_bias = nullptr;  // (kv_dim)
+  const float* o_bias = nullptr;  // (hidden)
+  const float* q_norm = nullptr;  // (head_dim), or (q_dim) where heads have weights of their own
+  const float* k_norm = nullptr;  // (head_dim), or (kv_dim)
+  NormWeights post_attn_norm;     // (hidden), of what attention computed, before it is added to the row
+  NormWeights ffn_norm;           // (hidden)
+  FeedForwardWeights ffn;
+  NormWeights post_ffn_norm;  // (hidden)
 };
 
 // All weights of a model, packed into one allocation of our own.
@@ -36,9 +52,13 @@ struct ModelWeights {
   // Token embeddings: rows in the file's own format, or (tied) read from the packed output head.
   TensorView embedding;
   bool tied = false;
-  PackedMatrix head;                    // (vocab_size, hidden)
-  const float* output_norm = nullptr;   // (hidden)
-  const float* rope_factors = nullptr;  // (rope_dim / 2) divisors of the frequencies, or null
+  PackedMatrix head;        // (vocab_size, hidden)
+  NormWeights output_norm;  // (hidden)
+  // Divisors of the rotated pairs' frequencies, (rope_dim / 2), or null: for every context, or one set for
+  // contexts within RopeScaling::original_context and one for longer ones.
+  const float* rope_factors = nullptr;
+  const float* rope_factors_short = nullptr;
+  const float* rope_factors_long = nullptr;
   std::vector<LayerWeights> layers;
 };
 

@@ -142,12 +142,15 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
   const double store = options_.kv_type == KvType::kInt8 ? r.store_int8 : r.store_f16;
   const double act = c.activation == Activation::kSilu ? r.silu : r.gelu;
   const double heads = c.heads + c.kv_heads;
+  const double turned =
+      c.layers - static_cast<double>(std::count(c.ropes.begin(), c.ropes.end(), LayerRope::kNone));
   // Rows that a thread does alone, in all layers.
-  const double alone = c.layers * (2 * norm_quantised + heads * c.rope_dim * r.rope + c.kv_dim() * store) +
+  const double alone = (2.0 * c.layers - weights.shared_inputs) * norm_quantised +
+                       turned * heads * c.rope_dim * r.rope + c.layers * c.kv_dim() * store +
                        weights.head_norms * heads * c.head_dim * r.norm +
                        weights.branch_norms * c.hidden_dim * (r.norm + r.add) +
                        c.hidden_dim * rates_.of(weights.embedding_type).unpack +
-                       (c.local_rope ? 2 : 1) * c.rope_dim / 2.0 * r.trig;
+                       (c.has_local_rope() ? 2 : 1) * c.rope_dim / 2.0 * r.trig;
   // Columns and heads of rows, which go evenly into the threads.
   const double shared = c.layers * (c.q_dim() * r.quantize + c.ffn_dim * (act + r.quantize));
   rest_ = {.alone = alone * speed_,

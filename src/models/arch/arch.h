@@ -1,18 +1,45 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "models/model_config.h"
 
 namespace kvasir {
 
 // Reads the keys that every decoder-only family shares (`<arch>.block_count`, `.embedding_length`, head
-// counts and widths, norm epsilon, RoPE base and linear scaling, context length) and checks that they fit
-// together. Errors name the key and the number. Families then set what is theirs.
-Result<ModelConfig> read_common_config(const GgufMetadata& metadata, const std::string& arch);
+// counts and widths, norm epsilon, RoPE base and scaling, context length) and checks that they fit together.
+// Errors name the key and the number. Families then set what is theirs. `norm` says which of the two epsilons
+// is read.
+Result<ModelConfig> read_common_config(const GgufMetadata& metadata, const std::string& arch,
+                                       NormKind norm = NormKind::kRms);
 
-Result<ModelConfig> read_llama_config(const GgufMetadata& metadata);
-Result<ModelConfig> read_qwen2_config(const GgufMetadata& metadata);
+// A positive, finite number under `<arch><suffix>`, e.g. ".logit_scale"; `fallback` where there is none.
+Result<double> positive_or(const GgufMetadata& metadata, const std::string& key, double fallback);
+// The cap under `key`: a number above 0, or 0 and absence for none.
+Result<float> softcap_or_none(const GgufMetadata& metadata, const std::string& key);
+
+// Gives the layers their windows: `<arch>.attention.sliding_window` positions (`window` where it is absent,
+// 0: none) for those that `<arch>.attention.sliding_window_pattern` lists one by one, or for all but the last
+// of every so many, as it says or else `period`; 1: none, 0: all. Returns which layers the file says have
+// one; a window that the context cannot fill is kept as none.
+Result<std::vector<bool>> read_windows(const GgufMetadata& metadata, const std::string& arch, uint32_t window,
+                                       uint32_t period, ModelConfig& config);
+
+// The readers of kArchitectures, each in a file of its own name.
+Result<ModelConfig> read_cohere2_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_command_r_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_gemma_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_gemma2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_gemma3_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_granite_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_llama_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_olmo2_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_phi3_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_qwen2_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_qwen3_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_smollm3_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_stablelm_config(const GgufMetadata& metadata);
 
 }  // namespace kvasir

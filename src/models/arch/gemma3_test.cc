@@ -67,9 +67,9 @@ TEST(Gemma3, AnyOtherPatternIsRefused) {
   GgufMetadata strings = gemma(4);
   strings.insert(kPattern, std::vector<std::string>{"local", "global"});
   EXPECT_THAT(read_gemma3_config(strings).message(), HasSubstr("is an array of strings, not an integer"));
-  GgufMetadata zero = gemma(4);
-  zero.insert(kPattern, int64_t{0});
-  EXPECT_THAT(read_gemma3_config(zero).message(), HasSubstr("is 0, which is outside 1 to 1024"));
+  GgufMetadata negative = gemma(4);
+  negative.insert(kPattern, int64_t{-1});
+  EXPECT_THAT(read_gemma3_config(negative).message(), HasSubstr("is -1, which is outside 0 to 1024"));
 }
 
 // Attention takes the rows of all heads that share a KV head in one call.

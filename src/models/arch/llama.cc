@@ -2,8 +2,9 @@
 
 namespace kvasir {
 
-// Llama, SmolLM2, Mistral, TinyLlama: converters permute q and k rows so that RoPE rotates neighbouring
-// pairs. A sliding window in the metadata of Mistral 7B v0.1 is ignored, as every GGUF engine does.
+// Llama 1 to 3, SmolLM2, Mistral, TinyLlama: converters permute q and k rows so that RoPE rotates
+// neighbouring pairs, and write Llama 3's scaling of RoPE as divisors, rope_freqs.weight. A sliding window in
+// the metadata of Mistral 7B v0.1 is ignored, as every GGUF engine does.
 Result<ModelConfig> read_llama_config(const GgufMetadata& metadata) {
   KVASIR_ASSIGN_OR_RETURN(ModelConfig c, read_common_config(metadata, "llama"));
   c.rope_kind = RopeKind::kNorm;

@@ -1,0 +1,178 @@
+// What the readers of single architectures make of their keys, and what they refuse.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "models/arch/arch.h"
+
+namespace kvasir {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// The smallest configuration that passes the checks.
+GgufMetadata keys(const std::string& arch, int64_t layers = 4) {
+  GgufMetadata m;
+  m.insert("general.architecture", arch);
+  m.insert(arch + ".block_count", layers);
+  m.insert(arch + ".context_length", int64_t{4096});
+  m.insert(arch + ".embedding_length", int64_t{128});
+  m.insert(arch + ".feed_forward_length", int64_t{64});
+  m.insert(arch + ".attention.head_count", int64_t{4});
+  m.insert(arch + ".attention.head_count_kv", int64_t{2});
+  return m;
+}
+
+ModelConfig config(const GgufMetadata& metadata) {
+  const Result<ModelConfig> c = read_model_config(metadata);
+  EXPECT_TRUE(c.ok()) << c.message();
+  return c.ok() ? *c : ModelConfig();
+}
+
+std::string refusal(const GgufMetadata& metadata, ErrorCode code) {
+  const Result<ModelConfig> c = read_model_config(metadata);
+  EXPECT_FALSE(c.ok());
+  EXPECT_EQ(c.status().code(), code) << c.message();
+  return c.message();
+}
+
+TEST(Families, EveryRowReadsItsOwnKeys) {
+  for (const ArchSpec& spec : architectures()) {
+    const ModelConfig c = config(keys(spec.name));
+    EXPECT_EQ(c.architecture, spec.name);
+    EXPECT_EQ(c.windows.size(), 4u) << spec.name;
+    EXPECT_EQ(c.ropes.size(), 4u) << spec.name;
+  }
+}
+
+TEST(Families, AnUnknownArchitectureIsToldWhatThereIs) {
+  const std::string message = refusal(keys("mamba2"), ErrorCode::kUnsupported);
+  EXPECT_THAT(message, HasSubstr("general.architecture is 'mamba2'"));
+  for (const ArchSpec& spec : architectures()) EXPECT_THAT(message, HasSubstr(spec.name));
+}
+
+TEST(Families, Gemma2HasAWindowInEveryOtherLayer) {
+  GgufMetadata m = keys("gemma2");
+  m.insert("gemma2.attention.sliding_window", int64_t{512});
+  m.insert("gemma2.attn_logit_softcapping", 50.0);
+  m.insert("gemma2.final_logit_softcapping", 30.0);
+  const ModelConfig c = config(m);
+  EXPECT_THAT(c.windows, ElementsAre(512, 0, 512, 0));
+  EXPECT_EQ(c.attention_softcap, 50.0f);
+  EXPECT_EQ(c.final_softcap, 30.0f);
+  EXPECT_FLOAT_EQ(c.embedding_scale, std::sqrt(128.0f));
+}
+
+// The 27B models scale scores by the width that a head would have without a key_length of its own.
+TEST(Families, TheLargestGemmasScaleScoresByAnotherWidth) {
+  for (const auto& [arch, layers] : {std::pair{"gemma2", 46}, {"gemma3", 62}}) {
+    for (const int64_t count : {int64_t{layers}, int64_t{4}}) {
+      GgufMetadata m = keys(arch, count);
+      m.insert(std::string(arch) + ".attention.key_length", int64_t{64});
+      m.insert(std::string(arch) + ".attention.value_length", int64_t{64});
+      EXPECT_FLOAT_EQ(config(m).attention_scale, 1.0f / std::sqrt(count == 4 ? 64.0f : 32.0f)) << arch;
+    }
+  }
+}
+
+TEST(Families, Phi3sWindowIsThatOfEveryLayer) {
+  EXPECT_THAT(config(keys("phi3", 2)).windows, ElementsAre(0, 0));
+  GgufMetadata m = keys("phi3", 2);
+  m.insert("phi3.attention.sliding_window", int64_t{2047});
+  EXPECT_THAT(config(m).windows, ElementsAre(2047, 2047));
+  GgufMetadata wide = keys("phi3", 2);
+  wide.insert("phi3.attention.sliding_window", int64_t{262144});
+  EXPECT_THAT(config(wide).windows, ElementsAre(0, 0));
+}
+
+TEST(Families, LayersWithoutRope) {
+  using enum LayerRope;
+  EXPECT_THAT(config(keys("smollm3", 5)).ropes, ElementsAre(kGlobal, kGlobal, kGlobal, kNone, kGlobal));
+  GgufMetadata m = keys("cohere2", 5);
+  m.insert("cohere2.attention.sliding_window", int64_t{64});
+  EXPECT_THAT(config(m).ropes, ElementsAre(kGlobal, kGlobal, kGlobal, kNone, kGlobal));
+  EXPECT_THAT(config(m).windows, ElementsAre(64, 64, 64, 0, 64));
+}
+
+// A window that no context can fill is none, but its layers keep their kind of RoPE.
+TEST(Families, AWindowBeyondTheContextKeepsItsRope) {
+  using enum LayerRope;
+  GgufMetadata m = keys("olmo2");
+  m.insert("olmo2.attention.sliding_window", int64_t{4096});
+  m.insert("olmo2.rope.freq_base", 5e5);
+  EXPECT_THAT(config(m).windows, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(config(m).ropes, ElementsAre(kLocal, kLocal, kLocal, kGlobal));
+  EXPECT_EQ(config(m).rope_base_local, 5e5);
+}
+
+TEST(Families, GranitesFactors) {
+  GgufMetadata m = keys("granite");
+  m.insert("granite.embedding_scale", 12.0);
+  m.insert("granite.residual_scale", 0.22);
+  m.insert("granite.attention.scale", 0.0625);
+  m.insert("granite.logit_scale", 8.0);
+  const ModelConfig c = config(m);
+  EXPECT_EQ(c.embedding_scale, 12.0f);
+  EXPECT_EQ(c.residual_scale, 0.22f);
+  EXPECT_EQ(c.attention_scale, 0.0625f);
+  EXPECT_EQ(c.logit_scale, 0.125f);
+  GgufMetadata zero = keys("granite");
+  zero.insert("granite.logit_scale", 0.0);
+  EXPECT_THAT(refusal(zero, ErrorCode::kCorrupt), HasSubstr("granite.logit_scale is 0: must be positive"));
+}
+
+TEST(Families, LayerNormsHaveTheirOwnEpsilon) {
+  for (const char* arch : {"stablelm", "command-r", "cohere2"}) {
+    GgufMetadata m = keys(arch);
+    m.insert(std::string(arch) + ".attention.layer_norm_epsilon", 0.25);
+    EXPECT_EQ(config(m).norm, NormKind::kLayer);
+    EXPECT_EQ(config(m).norm_eps, 0.25f);
+  }
+}
+
+TEST(RopeKeys, YarnIsReadAndItsMagnitudeFollows) {
+  GgufMetadata m = keys("qwen2");
+  m.insert("qwen2.rope.scaling.type", std::string("yarn"));
+  m.insert("qwen2.rope.scaling.factor", 4.0);
+  m.insert("qwen2.rope.scaling.original_context_length", int64_t{1024});
+  const RopeScaling s = config(m).rope_scaling;
+  EXPECT_EQ(s.yarn_factor, 4.0);
+  EXPECT_EQ(s.original_context, 1024u);
+  EXPECT_NEAR(s.magnitude, 1.1386294361, 1e-9);
+  m.insert("qwen2.rope.scaling.yarn_attn_factor", 1.5);
+  EXPECT_EQ(config(m).rope_scaling.magnitude, 1.5);
+}
+
+TEST(RopeKeys, WhatYarnCannotDoWithoutIsNamed) {
+  GgufMetadata m = keys("qwen2");
+  m.insert("qwen2.rope.scaling.type", std::string("yarn"));
+  m.insert("qwen2.rope.scaling.factor", 4.0);
+  EXPECT_THAT(refusal(m, ErrorCode::kCorrupt),
+              HasSubstr("qwen2.rope.scaling.original_context_length is missing"));
+  m.insert("qwen2.rope.scaling.original_context_length", int64_t{1024});
+  m.insert("qwen2.rope.scaling.yarn_log_multiplier", 0.1);
+  EXPECT_THAT(refusal(m, ErrorCode::kUnsupported),
+              HasSubstr("qwen2.rope.scaling.yarn_log_multiplier is 0.1: only 0 is supported"));
+}
+
+TEST(RopeKeys, AnyOtherScalingIsRefused) {
+  GgufMetadata m = keys("llama");
+  m.insert("llama.rope.scaling.type", std::string("dynamic"));
+  EXPECT_THAT(
+      refusal(m, ErrorCode::kUnsupported),
+      HasSubstr("llama.rope.scaling.type is 'dynamic': supported are none, linear, yarn and longrope"));
+}
+
+TEST(Families, ExpertsAreRefused) {
+  GgufMetadata m = keys("llama");
+  m.insert("llama.expert_count", int64_t{8});
+  EXPECT_THAT(refusal(m, ErrorCode::kUnsupported),
+              HasSubstr("llama.expert_count is 8: mixture-of-experts layers are not supported"));
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,174 @@
+#include "models/bind_model.h"
+
+#include <fmt/core.h>
+
+namespace kvasir {
+namespace {
+
+using Need = TensorBinder::Need;
+
+// One layer's tensors under their names in the file.
+class LayerBinder {
+ public:
+  LayerBinder(TensorBinder& binder, const ModelConfig& config, uint32_t index)
+      : b_(binder), c_(config), prefix_(fmt::format("blk.{}.", index)) {}
+
+  void bind(LayerWeights& l) {
+    bind_norms(l);
+    bind_qkv(l);
+    bind_head_norms(l);
+    b_.matrix(name("attn_output.weight"), c_.hidden_dim, c_.q_dim(), l.o);
+    b_.floats(name("attn_output.bias"), c_.hidden_dim, l.o_bias, Need::kOptional);
+    bind_feed_forward(l.ffn);
+  }
+
+ private:
+  std::string name(std::string_view part) const { return fmt::format("{}{}", prefix_, part); }
+
+  void norm(const char* part, NormWeights& out, Need need) {
+    b_.floats(name(fmt::format("{}.weight", part)), c_.hidden_dim, out.weight, need);
+    if (c_.norm == NormKind::kLayer && out.present())
+      b_.floats(name(fmt::format("{}.bias", part)), c_.hidden_dim, out.bias, Need::kOptional);
+  }
+
+  void bind_norms(LayerWeights& l) {
+    const BlockInputs inputs = c_.block_inputs;
+    if (inputs != BlockInputs::kPlain) norm("attn_norm", l.attn_norm, Need::kRequired);
+    if (inputs == BlockInputs::kNormed) norm("ffn_norm", l.ffn_norm, Need::kRequired);
+    if (inputs == BlockInputs::kMaybeSharedNorm) norm("ffn_norm", l.ffn_norm, Need::kOptional);
+    if (!c_.branch_norms) return;
+    norm("post_attention_norm", l.post_attn_norm, Need::kRequired);
+    norm("post_ffw_norm", l.post_ffn_norm, Need::kRequired);
+  }
+
+  void bind_head_norms(LayerWeights& l) {
+    const std::string q = name("attn_q_norm.weight"), k = name("attn_k_norm.weight");
+    switch (c_.head_norm) {
+      case HeadNorm::kNone:
+        return;
+      case HeadNorm::kSharedWeights:
+        b_.floats(q, c_.head_dim, l.q_norm, Need::kRequired);
+        return b_.floats(k, c_.head_dim, l.k_norm, Need::kRequired);
+      case HeadNorm::kMaybeOwnWeights: {
+        const Need need = b_.has(q) || b_.has(k) ? Need::kRequired : Need::kOptional;
+        b_.table(q, c_.head_dim, c_.heads, l.q_norm, need);
+        return b_.table(k, c_.head_dim, c_.kv_heads, l.k_norm, need);
+      }
+      case HeadNorm::kWholeRow:
+        b_.floats(q, c_.q_dim(), l.q_norm, Need::kRequired);
+        return b_.floats(k, c_.kv_dim(), l.k_norm, Need::kRequired);
+    }
+  }
+
+  // Matrices of their own, or one whose rows are those of q, k and v in this order.
+  void bind_qkv(LayerWeights& l) {
+    struct Part {
+      const char* name;
+      uint64_t rows;
+      PackedMatrix& matrix;
+      const float*& bias;
+    };
+    const std::string fused = name("attn_qkv.weight"), fused_bias = name("attn_qkv.bias");
+    const uint64_t all = uint64_t{c_.q_dim()} + 2 * uint64_t{c_.kv_dim()};
+    uint64_t first = 0;
+    for (const Part& p :
+         {Part{"attn_q", c_.q_dim(), l.q, l.q_bias}, Part{"attn_k", c_.kv_dim(), l.k, l.k_bias},
+          Part{"attn_v", c_.kv_dim(), l.v, l.v_bias}}) {
+      if (b_.has(fused))
+        b_.some_rows(fused, first, p.rows, all, c_.hidden_dim, p.matrix);
+      else
+        b_.matrix(name(fmt::format("{}.weight", p.name)), p.rows, c_.hidden_dim, p.matrix);
+      if (b_.has(fused_bias))
+        b_.some_floats(fused_bias, first, p.rows, all, p.bias, Need::kRequired);
+      else
+        b_.floats(name(fmt::format("{}.bias", p.name)), p.rows, p.bias, Need::kOptional);
+      first += p.rows;
+    }
+  }
+
+  // Gate and up of their own, or, where there is no gate, one matrix with the rows of both in this order.
+  void bind_feed_forward(FeedForwardWeights& f) {
+    const std::string gate = name("ffn_gate.weight"), up = name("ffn_up.weight");
+    const uint64_t n = c_.ffn_dim, k = c_.hidden_dim;
+    if (!b_.has(gate) && is_twice(up, n)) {
+      b_.some_rows(up, 0, n, 2 * n, k, f.gate);
+      b_.some_rows(up, n, n, 2 * n, k, f.up);
+    } else {
+      b_.matrix(gate, n, k, f.gate);
+      b_.matrix(up, n, k, f.up);
+      b_.floats(name("ffn_gate.bias"), n, f.gate_bias, Need::kOptional);
+      b_.floats(name("ffn_up.bias"), n, f.up_bias, Need::kOptional);
+    }
+    b_.matrix(name("ffn_down.weight"), k, n, f.down);
+    b_.floats(name("ffn_down.bias"), k, f.down_bias, Need::kOptional);
+  }
+
+  bool is_twice(const std::string& tensor, uint64_t rows) const {
+    const TensorInfo* t = b_.file().find_tensor(tensor);
+    return t != nullptr && t->view.shape[1] == 2 * rows;
+  }
+
+  TensorBinder& b_;
+  const ModelConfig& c_;
+  std::string prefix_;
+};
+
+// As many tokens as the tokenizer has. Rows of the embedding beyond those pad it to a round number: they are
+// left out, so that no token without a text can be chosen. A file without a tokenizer has a token per row.
+Result<uint32_t> vocabulary_size(const GgufMetadata& metadata, uint64_t rows) {
+  constexpr uint64_t kMost = uint64_t{1} << 22;  // of the sampler
+  KVASIR_ASSIGN_OR_RETURN(const std::vector<std::string>* tokens,
+                          metadata.get_strings("tokenizer.ggml.tokens"));
+  const uint64_t size = tokens != nullptr ? tokens->size() : rows;
+  if (size == 0) return corrupt("tokenizer.ggml.tokens is empty");
+  if (size > rows)
+    return corrupt(fmt::format(
+        "tensor 'token_embd.weight' has {} rows, and tokenizer.ggml.tokens {} tokens: each needs a row", rows,
+        size));
+  if (size > kMost)
+    return unsupported(fmt::format("a vocabulary of {} tokens: at most {} are supported", size, kMost));
+  return static_cast<uint32_t>(size);
+}
+
+void bind_rope_factors(TensorBinder& b, const ModelConfig& c, ModelWeights& w) {
+  const uint64_t pairs = c.rope_dim / 2;
+  b.floats("rope_freqs.weight", pairs, w.rope_factors, Need::kOptional);
+  const std::string near = "rope_factors_short.weight", far = "rope_factors_long.weight";
+  const bool needed = (c.rope_scaling.by_factors && w.rope_factors == nullptr) || b.has(near) || b.has(far);
+  if (!needed) return;
+  b.floats(near, pairs, w.rope_factors_short, Need::kRequired);
+  b.floats(far, pairs, w.rope_factors_long, Need::kRequired);
+  if (c.rope_scaling.original_context == 0)
+    b.fail(
+        corrupt(fmt::format("{}.rope.scaling.original_context_length is missing, which says where '{}' ends",
+                            c.architecture, near)));
+}
+
+}  // namespace
+
+void bind_model(TensorBinder& b, ModelConfig& c, ModelWeights& w) {
+  const TensorInfo* embedding = b.find("token_embd.weight", Need::kRequired);
+  if (embedding == nullptr) return;
+  const auto& shape = embedding->view.shape;
+  if (shape[0] != c.hidden_dim || shape[1] == 0 || shape[1] > (1u << 24) || shape[2] * shape[3] != 1)
+    return b.fail(corrupt(
+        fmt::format("tensor 'token_embd.weight' has shape ({}, {}, {}, {}); {}.embedding_length is {}",
+                    shape[0], shape[1], shape[2], shape[3], c.architecture, c.hidden_dim)));
+  const Result<uint32_t> vocabulary = vocabulary_size(b.metadata(), shape[1]);
+  if (!vocabulary.ok()) return b.fail(vocabulary.status());
+  c.vocab_size = *vocabulary;
+  b.some_rows("output.weight", 0, c.vocab_size, shape[1], c.hidden_dim, w.head, Need::kOptional);
+  w.tied = !w.head.present() && b.status().ok();
+  if (w.tied)
+    b.some_rows("token_embd.weight", 0, c.vocab_size, shape[1], c.hidden_dim, w.head);
+  else
+    b.raw_rows("token_embd.weight", c.vocab_size, w.embedding);
+  b.floats("output_norm.weight", c.hidden_dim, w.output_norm.weight, Need::kRequired);
+  if (c.norm == NormKind::kLayer)
+    b.floats("output_norm.bias", c.hidden_dim, w.output_norm.bias, Need::kOptional);
+  bind_rope_factors(b, c, w);
+  w.layers.assign(c.layers, {});
+  for (uint32_t l = 0; l < c.layers && b.status().ok(); ++l) LayerBinder(b, c, l).bind(w.layers[l]);
+}
+
+}  // namespace kvasir

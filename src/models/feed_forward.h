@@ -1,0 +1,25 @@
+#pragma once
+
+#include "models/layer_ops.h"
+#include "models/step_profile.h"
+
+namespace kvasir {
+
+// The gated feed-forward part of a layer, down(act(gate(x)) * up(x)) (arXiv 2002.05202): one kind of several
+// that a layer may have. It reads prepared rows and adds what it computes to the residual stream.
+class GatedFeedForward {
+ public:
+  explicit GatedFeedForward(const LayerOps& ops) : ops_(ops) {}
+
+  // All threads together; ends at a barrier.
+  void run(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x, uint32_t rows,
+           const NormWeights& post_norm, PhaseClock& clock) const;
+
+ private:
+  void gate_and_up(const FeedForwardWeights& weights, const NormedRows& x, uint32_t rows,
+                   uint32_t panel_begin, uint32_t panel_end, std::byte* scratch) const;
+
+  const LayerOps& ops_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,90 @@
+#include "models/layer_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kvasir {
+
+void LayerOps::norm(const NormWeights& weights, const float* x, uint32_t n, float* y) const {
+  if (config_.norm == NormKind::kLayer)
+    kernels_.layer_norm(x, weights.weight, weights.bias, n, config_.norm_eps, y);
+  else
+    kernels_.rms_norm(x, weights.weight, n, config_.norm_eps, y);
+}
+
+// Whether a part's last product may add to the residual stream itself.
+bool LayerOps::adds_at_once() const {
+  return !config_.branch_norms && config_.residual_scale == 1.0f;
+}
+
+// Not where what a part computed is added to the rows of the stream without a barrier behind it.
+bool LayerOps::rows_alone(uint32_t rows) const {
+  return rows <= StepBuffers::kOwnRows && adds_at_once();
+}
+
+const NormedRows& LayerOps::input_rows(Worker& worker, uint32_t rows, const NormWeights& weights) const {
+  const bool alone = rows_alone(rows);
+  const NormedRows& out = alone ? buffers_.own_normed(worker.index()) : buffers_.normed;
+  const uint32_t d = config_.hidden_dim;
+  const auto [begin, end] = alone ? std::pair<uint64_t, uint64_t>{0, rows} : worker.share(rows);
+  for (uint64_t r = begin; r < end; ++r) {
+    float* y = out.values + r * d;
+    if (weights.present())
+      norm(weights, buffers_.x + r * d, d, y);
+    else
+      std::memcpy(y, buffers_.x + r * d, d * sizeof(float));
+    kernels_.quantize_rows(y, d, 1, d, out.q, static_cast<uint32_t>(r));
+  }
+  if (!alone) worker.barrier();
+  return out;
+}
+
+void LayerOps::products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
+                        uint32_t rows) const {
+  uint64_t total = 0;
+  for (const Product& p : list) total += p.w->panels();
+  const auto [begin, end] = worker.share(total, 2);
+  uint64_t first = 0;
+  for (const Product& p : list) {
+    const uint64_t panels = p.w->panels();
+    const uint64_t lo = std::clamp(begin, first, first + panels) - first;
+    const uint64_t hi = std::clamp(end, first, first + panels) - first;
+    if (lo < hi)
+      kernels_.linear({.w = p.w,
+                       .x = &x,
+                       .xf = xf,
+                       .rows = rows,
+                       .panel_begin = static_cast<uint32_t>(lo),
+                       .panel_end = static_cast<uint32_t>(hi),
+                       .out = p.out,
+                       .ldo = p.ldo,
+                       .bias = p.bias,
+                       .mode = p.mode,
+                       .scratch = buffers_.scratch(worker.index())});
+    first += panels;
+  }
+}
+
+void LayerOps::add_branch(Worker& worker, const PackedMatrix& w, const float* bias, const QuantRows& x,
+                          const float* xf, uint32_t rows, const NormWeights& post_norm) const {
+  const uint32_t d = config_.hidden_dim;
+  const bool at_once = adds_at_once();
+  const Product product = {.w = &w,
+                           .bias = bias,
+                           .out = at_once ? buffers_.x : buffers_.branch,
+                           .ldo = d,
+                           .mode = at_once ? LinearOutput::kAdd : LinearOutput::kStore};
+  products(worker, {&product, 1}, x, xf, rows);
+  worker.barrier();
+  if (at_once) return;
+  const auto [begin, end] = worker.share(rows);
+  for (uint64_t r = begin; r < end; ++r) {
+    float* y = buffers_.branch + r * d;
+    if (post_norm.present()) norm(post_norm, y, d, y);
+    if (config_.residual_scale != 1.0f) kernels_.scale(config_.residual_scale, d, y);
+    kernels_.add(y, d, buffers_.x + r * d);
+  }
+  // Whoever reads these rows next is the same worker, or waits at a barrier first.
+}
+
+}  // namespace kvasir

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <span>
+
+#include "base/thread_pool.h"
+#include "kernels/table.h"
+#include "models/model_config.h"
+#include "models/step_buffers.h"
+#include "models/weights.h"
+
+namespace kvasir {
+
+// What every kind of layer is made of: norms of rows, products with matrices, and the addition of what a part
+// computed to the residual stream. All threads call together; each takes its share of rows or output panels.
+class LayerOps {
+ public:
+  // Everything outlives it.
+  LayerOps(const ModelConfig& config, const KernelTable& kernels, const StepBuffers& buffers)
+      : config_(config), kernels_(kernels), buffers_(buffers) {}
+
+  // One matrix of a phase: out[rows][ldo] (+)= x . w + bias.
+  struct Product {
+    const PackedMatrix* w;
+    const float* bias;
+    float* out;
+    size_t ldo;
+    LinearOutput mode = LinearOutput::kStore;
+  };
+
+  // One row of n values through a norm; y may be x.
+  void norm(const NormWeights& weights, const float* x, uint32_t n, float* y) const;
+
+  // Whether each thread prepares all rows for itself, and no barrier follows.
+  bool rows_alone(uint32_t rows) const;
+  // What a part of a layer reads: rows of the residual stream through the norm (as they are where there is
+  // none), and quantised. Where all threads can do so for themselves, all rows; else this worker's share, up
+  // to a barrier.
+  const NormedRows& input_rows(Worker& worker, uint32_t rows, const NormWeights& weights) const;
+
+  // Splits the panels of all matrices of a phase over the workers as if they were one matrix. No barrier.
+  void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
+                uint32_t rows) const;
+
+  // Adds x . w + bias to the residual stream, through the part's own norm and factor where the model has
+  // them. Ends at a barrier.
+  void add_branch(Worker& worker, const PackedMatrix& w, const float* bias, const QuantRows& x,
+                  const float* xf, uint32_t rows, const NormWeights& post_norm) const;
+
+  const ModelConfig& config() const { return config_; }
+  const KernelTable& kernels() const { return kernels_; }
+  const StepBuffers& buffers() const { return buffers_; }
+
+ private:
+  bool adds_at_once() const;
+
+  const ModelConfig& config_;
+  const KernelTable& kernels_;
+  const StepBuffers& buffers_;
+};
+
+}  // namespace kvasir
