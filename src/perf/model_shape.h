@@ -60,10 +60,12 @@ struct ModelShape {
   uint32_t ffn_matrices = 3;  // gate, up and down; 2 without a gate
   // What exact counts need beside the matrices.
   uint32_t norms_per_layer = 2;  // of D values each
-  bool qk_norm = false;          // RMSNorm of head_dim values on q and on k
+  uint32_t qk_norm = 0;          // values of the norms of q and of k in a layer
+  bool norm_bias = false;        // every norm of D values has a bias
   bool qkv_bias = false;
   bool output_bias = false;
-  WeightFormat weights;  // as the source stores them
+  bool ffn_bias = false;  // of gate, up and down
+  WeightFormat weights;   // as the source stores them
   // Of a file's tensor directory, exact; absent for a config or a table row.
   std::optional<uint64_t> stored_parameters;
   std::optional<uint64_t> stored_bytes;

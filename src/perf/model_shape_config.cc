@@ -17,9 +17,11 @@ namespace json = boost::json;
 // must be there.
 struct ConfigType {
   const char* name;
-  bool tied = false;      // tie_word_embeddings
-  bool qkv_bias = false;  // where attention_bias says nothing
-  bool qk_norm = false;
+  bool tied = false;         // tie_word_embeddings
+  bool qkv_bias = false;     // where attention_bias says nothing
+  bool output_bias = false;  // attention_bias is of the output too
+  bool norm_bias = false;
+  enum class QkNorm { kNone, kHeads, kRows } qk_norm = QkNorm::kNone;  // of head_dim values each, or of all
   uint32_t norms_per_layer = 2;
   uint32_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   uint32_t pattern = 0;   // of so many layers the last sees everything; 0: windows are everywhere or nowhere
@@ -30,8 +32,10 @@ struct ConfigType {
   uint32_t window = 0;
 };
 
+using QkNorm = ConfigType::QkNorm;
+
 constexpr ConfigType kTypes[] = {
-    {.name = "llama", .vocab = 32000, .max_context = 2048},
+    {.name = "llama", .output_bias = true, .vocab = 32000, .max_context = 2048},
     {.name = "mistral", .vocab = 32000, .kv_heads = 8, .max_context = 131072, .window = 4096},
     {.name = "mixtral", .vocab = 32000, .kv_heads = 8, .max_context = 131072},
     {.name = "qwen2",
@@ -47,14 +51,14 @@ constexpr ConfigType kTypes[] = {
      .max_context = 32768,
      .window = 4096},
     {.name = "qwen3",
-     .qk_norm = true,
+     .qk_norm = QkNorm::kHeads,
      .head_dim = 128,
      .vocab = 151936,
      .kv_heads = 32,
      .max_context = 32768,
      .window = 4096},
     {.name = "qwen3_moe",
-     .qk_norm = true,
+     .qk_norm = QkNorm::kHeads,
      .vocab = 151936,
      .kv_heads = 4,
      .max_context = 32768,
@@ -78,7 +82,7 @@ constexpr ConfigType kTypes[] = {
      .window = 4096},
     {.name = "gemma3_text",
      .tied = true,
-     .qk_norm = true,
+     .qk_norm = QkNorm::kHeads,
      .norms_per_layer = 4,
      .head_dim = 256,
      .pattern = 6,
@@ -86,6 +90,40 @@ constexpr ConfigType kTypes[] = {
      .heads = 8,
      .kv_heads = 4,
      .max_context = 131072,
+     .window = 4096},
+    {.name = "smollm3",
+     .tied = true,
+     .output_bias = true,
+     .vocab = 128256,
+     .heads = 16,
+     .kv_heads = 4,
+     .max_context = 32768},
+    {.name = "granite", .output_bias = true, .vocab = 32000, .max_context = 2048},
+    {.name = "olmo2", .output_bias = true, .qk_norm = QkNorm::kRows, .vocab = 50304, .max_context = 2048},
+    {.name = "olmo3",
+     .output_bias = true,
+     .qk_norm = QkNorm::kRows,
+     .pattern = 4,
+     .vocab = 50304,
+     .max_context = 2048,
+     .window = 4096},
+    {.name = "stablelm", .norm_bias = true, .vocab = 50304, .kv_heads = 32, .max_context = 4096},
+    {.name = "cohere",
+     .tied = true,
+     .output_bias = true,
+     .norms_per_layer = 1,
+     .vocab = 256000,
+     .heads = 64,
+     .max_context = 8192},
+    {.name = "cohere2",
+     .tied = true,
+     .output_bias = true,
+     .norms_per_layer = 1,
+     .head_dim = 128,
+     .pattern = 4,
+     .vocab = 256000,
+     .heads = 64,
+     .max_context = 8192,
      .window = 4096},
     {.name = "phi3", .vocab = 32064, .max_context = 4096},
     {.name = "deepseek_v2", .vocab = 102400, .max_context = 2048},
@@ -197,6 +235,14 @@ WeightFormat read_format(JsonFields& in) {
   return format;
 }
 
+void read_norms(JsonFields& in, const ConfigType& type, ModelShape* s) {
+  s->norm_bias = type.norm_bias;
+  s->norms_per_layer = in.flag_or("use_parallel_residual", false) ? 1 : type.norms_per_layer;
+  const bool own = in.flag_or("use_qk_norm", false) || in.flag_or("qk_layernorm", false);
+  if (type.qk_norm == QkNorm::kRows || own) s->qk_norm = (s->heads + s->kv_heads) * s->head_dim;
+  if (type.qk_norm == QkNorm::kHeads) s->qk_norm = 2 * s->head_dim;
+}
+
 void read_dimensions(JsonFields& in, const ConfigType& type, ModelShape* s) {
   s->vocab = type.vocab > 0 ? in.count_or("vocab_size", type.vocab) : in.need_count("vocab_size");
   s->hidden = in.need_count("hidden_size");
@@ -210,9 +256,10 @@ void read_dimensions(JsonFields& in, const ConfigType& type, ModelShape* s) {
   s->head_dim = in.count_or("head_dim", type.head_dim > 0 ? type.head_dim : divided);
   s->max_context = in.count_or("max_position_embeddings", type.max_context);
   s->norms_per_layer = type.norms_per_layer;
-  s->qk_norm = type.qk_norm;
-  s->qkv_bias = in.flag_or("attention_bias", type.qkv_bias);
-  s->output_bias = s->architecture == "llama" && s->qkv_bias;
+  s->qkv_bias = in.flag_or(type.norm_bias ? "use_qkv_bias" : "attention_bias", type.qkv_bias);
+  s->output_bias = type.output_bias && s->qkv_bias;
+  s->ffn_bias = in.flag_or("mlp_bias", false);
+  read_norms(in, type, s);
 }
 
 Result<ModelShape> read_text_model(const json::object& object, const ConfigType& type, std::string name,

@@ -59,11 +59,16 @@ bool any_layer_has(const GgufFile& file, uint32_t layers, std::string_view tenso
   return false;
 }
 
-// A layer is windowed unless it is the last of every so many (llama.cpp src/llama-model.cpp). Other
-// architectures that name a window attend to everything in llama.cpp: llama, qwen2, phi3.
+uint32_t elements_of(const GgufFile& file, std::string_view tensor) {
+  const TensorInfo* found = file.find_tensor(tensor);
+  return found == nullptr ? 0 : static_cast<uint32_t>(std::min<uint64_t>(found->view.elements(), kMost));
+}
+
+// A layer is windowed unless it is the last of every so many (llama.cpp src/llama-model.cpp), in
+// architectures that the engine does not run; others that name a window attend to everything.
 uint32_t default_pattern(std::string_view arch) {
-  if (arch == "gemma2" || arch == "gpt-oss") return 2;
-  if (arch == "cohere2" || arch == "exaone4") return 4;
+  if (arch == "gpt-oss") return 2;
+  if (arch == "exaone4") return 4;
   if (arch == "gemma3n") return 5;
   return 0;
 }
@@ -75,8 +80,7 @@ Status read_windows(const Keys& keys, ModelShape* s) {
     s->windows = config.windows;
     return {};
   }
-  KVASIR_ASSIGN_OR_RETURN(const uint32_t window,
-                          keys.count_or("attention.sliding_window", keys.arch() == "gemma2" ? 4096 : 0));
+  KVASIR_ASSIGN_OR_RETURN(const uint32_t window, keys.count_or("attention.sliding_window", 0));
   if (window == 0) return {};
   const std::string name = keys.key("attention.sliding_window_pattern");
   const GgufMetadata::Value* value = keys.metadata().find(name);
@@ -161,10 +165,12 @@ Status read_directory(const GgufFile& file, ModelShape* s) {
                      any_layer_has(file, s->layers, "ffn_gate_exps.weight") ||
                      any_layer_has(file, s->layers, "ffn_gate_up_exps.weight");
   s->ffn_matrices = gated ? 3 : 2;
-  s->qk_norm = any_layer_has(file, s->layers, "attn_q_norm.weight");
+  s->qk_norm = elements_of(file, "blk.0.attn_q_norm.weight") + elements_of(file, "blk.0.attn_k_norm.weight");
+  s->norm_bias = file.find_tensor("output_norm.bias") != nullptr;
   s->qkv_bias =
       any_layer_has(file, s->layers, "attn_q.bias") || any_layer_has(file, s->layers, "attn_qkv.bias");
   s->output_bias = any_layer_has(file, s->layers, "attn_output.bias");
+  s->ffn_bias = any_layer_has(file, s->layers, "ffn_down.bias");
   s->norms_per_layer = 0;
   for (const char* norm :
        {"attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"})

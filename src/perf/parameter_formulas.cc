@@ -19,11 +19,11 @@ uint64_t layer_attention(const ModelShape& s) {
 
 // Norms and biases of one layer, router apart.
 uint64_t layer_vectors(const ModelShape& s) {
-  uint64_t values = uint64_t{s.norms_per_layer} * s.hidden;
+  uint64_t values = uint64_t{s.norms_per_layer} * s.hidden * (s.norm_bias ? 2 : 1) + s.qk_norm;
   if (s.mla) values += s.mla->kv_lora_rank + s.mla->q_lora_rank;
-  if (s.qk_norm) values += uint64_t{2} * s.head_dim;
   if (s.qkv_bias) values += (uint64_t{s.heads} + 2 * s.kv_heads) * s.head_dim;
   if (s.output_bias) values += s.hidden;
+  if (s.ffn_bias) values += uint64_t{s.ffn_matrices - 1} * s.ffn + s.hidden;
   return values;
 }
 
@@ -42,7 +42,7 @@ ParameterCount count_parameters(const ModelShape& s) {
   count.head = s.tied_embeddings ? 0 : count.embedding;
   count.attention = layer_attention(s) * s.layers;
   count.dense_ffn = matrices * d * s.ffn * s.dense_layers();
-  count.vectors = layer_vectors(s) * s.layers + d;  // and the last norm
+  count.vectors = layer_vectors(s) * s.layers + d * (s.norm_bias ? 2 : 1);  // and the last norm
   if (!s.moe) return count;
   const uint64_t layers = s.moe_layers();
   count.experts = layers * s.moe->experts * matrices * d * s.moe->expert_ffn_dim;
