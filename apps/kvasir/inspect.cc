@@ -35,12 +35,26 @@ void add_formats(Text out, const ModelFacts& facts, Isa isa) {
   }
 }
 
+// What sharing KV heads leaves of the cache that a KV head for each query head would need.
+std::string sharing_text(const ModelConfig& c) {
+  if (c.kv_heads == c.heads) return "";
+  return fmt::format(", 1/{} of what {} KV heads would take", c.heads / c.kv_heads, c.heads);
+}
+
+// "; 12 layers see 4096 positions" for layers with a window, or nothing.
+std::string window_text(const ModelConfig& c) {
+  const uint32_t window = *std::max_element(c.windows.begin(), c.windows.end());
+  const auto windowed = c.layers - std::count(c.windows.begin(), c.windows.end(), 0u);
+  return windowed == 0 ? "" : fmt::format("; {} layers see {} positions", windowed, window);
+}
+
 void add_memory(Text out, const ModelFacts& facts) {
   const uint64_t context = facts.kv_bytes_per_token * facts.config.context_length;
   fmt::format_to(out, "\nmemory\n");
   fmt::format_to(out, "  weights        {}\n", size_text(facts.packed_bytes));
-  fmt::format_to(out, "  KV cache       {} per token as {}; {} for one full context\n",
-                 size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type), size_text(context));
+  fmt::format_to(out, "  KV cache       {} per token as {}{}; {} for one full context\n",
+                 size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type), sharing_text(facts.config),
+                 size_text(context));
   fmt::format_to(out, "  free here      {}\n", size_text(usable_memory(read_memory())));
 }
 
@@ -55,10 +69,8 @@ std::string as_text(const ModelFacts& facts, Isa isa) {
                  count_text(c.parameter_count), facts.quantization.empty() ? "" : ", ", facts.quantization);
   fmt::format_to(out, "  layers         {} of width {}, feed-forward {}\n", c.layers, c.hidden_dim,
                  c.ffn_dim);
-  const auto global = std::count(c.windows.begin(), c.windows.end(), 0u);
-  fmt::format_to(
-      out, "  attention      {} heads, {} KV heads, head size {}{}\n", c.heads, c.kv_heads, c.head_dim,
-      global < c.layers ? fmt::format(", {} layers with a sliding window", c.layers - global) : "");
+  fmt::format_to(out, "  attention      {} heads, {} KV heads, head size {}{}\n", c.heads, c.kv_heads,
+                 c.head_dim, window_text(c));
   fmt::format_to(out, "  context        {} tokens\n", c.context_length);
   fmt::format_to(out, "  vocabulary     {} tokens, {}\n", c.vocab_size,
                  facts.tokenizer.empty() ? "no tokenizer" : facts.tokenizer);
@@ -86,7 +98,10 @@ std::string as_json(const ModelFacts& facts, Isa isa) {
   out.field("heads", c.heads)
       .field("kv_heads", c.kv_heads)
       .field("head_dim", c.head_dim)
-      .field("context_length", c.context_length);
+      .field("context_length", c.context_length)
+      .field("sliding_window", *std::max_element(c.windows.begin(), c.windows.end()))
+      .field("sliding_window_layers",
+             static_cast<uint64_t>(c.layers - std::count(c.windows.begin(), c.windows.end(), 0u)));
   out.field("vocab_size", c.vocab_size)
       .field("tokenizer", facts.tokenizer)
       .field("chat_template", facts.has_chat_template);
