@@ -27,7 +27,7 @@ help:
 	@echo 'make test-tsan    engine and server tests under ThreadSanitizer'
 	@echo 'make soak         random scenarios against the real scheduler and engine for SECONDS=600 (or SEEDS=100000)'
 	@echo 'make test-neon    the kernels and a model as AArch64 programs, under qemu'
-	@echo 'make goldens      make tests/data/golden again from transformers (installs torch)'
+	@echo 'make goldens      make tests/data/golden and tests/data/tiny again from transformers (installs torch)'
 	@echo 'make bench-peers  measure Kvasir, llama.cpp and OpenVINO side by side (builds and installs them;'
 	@echo '                  PEERS="--long --models smollm2" chooses)'
 	@echo 'make bench-serving  put loads over HTTP to Kvasir, llama-server and OpenVINO; SERVING="mixed --rate 8"'
@@ -109,6 +109,7 @@ goldens:
 	@tools/setup.sh --peers
 	@python3 tools/fetch_models.py all
 	@.venv-peers/bin/python tools/golden/make_logits.py
+	@.venv-peers/bin/python tools/tiny/make_models.py
 
 .PHONY: bench-peers
 bench-peers: build

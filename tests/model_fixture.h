@@ -31,10 +31,14 @@ class LoadedModel {
  public:
   LoadedModel(const std::string& file, Isa isa, uint32_t threads, uint32_t block_size = 32,
               KvType kv_type = KvType::kF16)
+      : LoadedModel(open(file), isa, threads, block_size, kv_type) {}
+
+  // `max_context` as of CausalLm::Limits.
+  LoadedModel(const GgufFile& gguf, Isa isa, uint32_t threads, uint32_t block_size, KvType kv_type,
+              uint32_t max_context = 0)
       : pool_(threads), kernels_(kernel_table(isa)) {
-    auto gguf = GgufFile::open(model_path(file));
-    EXPECT_TRUE(gguf.ok()) << gguf.status().message();
-    auto loaded = CausalLm::load(*gguf, kernels_, pool_, {.max_rows = 512, .max_logit_rows = 512});
+    auto loaded = CausalLm::load(gguf, kernels_, pool_,
+                                 {.max_rows = 512, .max_logit_rows = 512, .max_context = max_context});
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();
     model_ = std::move(loaded).value();
     const auto specs = model_->config().kv_layers();
@@ -80,6 +84,12 @@ class LoadedModel {
   static constexpr uint32_t kEntries = 96;
 
  private:
+  static GgufFile open(const std::string& file) {
+    auto gguf = GgufFile::open(model_path(file));
+    EXPECT_TRUE(gguf.ok()) << gguf.status().message();
+    return std::move(gguf).value();
+  }
+
   ThreadPool pool_;
   const KernelTable& kernels_;
   std::unique_ptr<CausalLm> model_;

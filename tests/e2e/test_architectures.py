@@ -1,0 +1,55 @@
+"""The small models of every architecture (tests/data/tiny) through the verbs, as files that a person may have."""
+
+import json
+import pathlib
+import subprocess
+import tarfile
+
+import pytest
+
+from kvasir_server import BINARY
+
+ARCHIVE = pathlib.Path(__file__).resolve().parent.parent / "data" / "tiny" / "models.tar.xz"
+with tarfile.open(ARCHIVE) as archive:
+    NAMES = [name[:-5] for name in archive.getnames() if name.endswith(".gguf")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny")
+    with tarfile.open(ARCHIVE) as opened:
+        opened.extractall(path)
+    return path
+
+
+def kvasir(*arguments):
+    done = subprocess.run([str(word) for word in (BINARY, *arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def config_of(folder, name):
+    return json.loads((folder / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inspect_says_what_the_cache_takes(folder, name):
+    config = config_of(folder, name)
+    said = json.loads(kvasir("inspect", folder / f"{name}.gguf", "--json"))
+    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    assert said["kv_bytes_per_token"] == config["num_hidden_layers"] * config["num_key_value_heads"] * head * 2 * 2
+    assert said["context_length"] == config["max_position_embeddings"]
+    assert said["sliding_window"] == (config.get("sliding_window") or 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plan_reads_it(folder, name):
+    plan = json.loads(kvasir("plan", folder / f"{name}.gguf", "-o", "json"))
+    assert plan
+
+
+@pytest.mark.parametrize("name", ["command-r-plus", "gemma2", "phi3-long"])
+def test_run_answers(folder, name):
+    words = ("-p", "the thing", "--temperature", 0, "-n", 8)
+    assert kvasir("run", folder / f"{name}.gguf", *words) == kvasir("run", folder / f"{name}.gguf", *words)

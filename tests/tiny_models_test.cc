@@ -1,0 +1,174 @@
+// Every architecture on a small model with random weights (tests/data/tiny): the logits are those of
+// transformers in f32, the same to the bit however they are computed, and nearly the same in every format of
+// weights.
+
+#include <cmath>
+#include <set>
+
+#include "models/weight_sizes.h"
+#include "tests/model_runs.h"
+#include "tests/tiny_fixture.h"
+#include "tests/tiny_rewrite.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint32_t kPositions = 64;
+
+// Mean KL divergence, in nats, that weights in a format may have from the same numbers in F32. With random
+// weights logits lie closer than a trained model's, and errors show more.
+constexpr double kFloatBound = 1e-9;      // nothing is rounded but sums
+constexpr double kQuantisedBound = 5e-3;  // a quarter above the worst, SmolLM3 in Q4_0
+
+LoadedModel load(const GgufFile& file, Isa isa = best_isa(), uint32_t threads = 1, uint32_t block_size = 32,
+                 KvType kv_type = KvType::kF16) {
+  return LoadedModel(file, isa, threads, block_size, kv_type, kPositions);
+}
+
+// In double. Of two rows of n values.
+double cosine(const float* a, const float* b, uint32_t n) {
+  double ab = 0, aa = 0, bb = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    ab += static_cast<double>(a[i]) * b[i];
+    aa += static_cast<double>(a[i]) * a[i];
+    bb += static_cast<double>(b[i]) * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+double log_sum(const float* x, uint32_t n) {
+  const double top = *std::max_element(x, x + n);
+  double sum = 0;
+  for (uint32_t i = 0; i < n; ++i) sum += std::exp(x[i] - top);
+  return top + std::log(sum);
+}
+
+// KL(softmax(p) || softmax(q)) in nats, mean over rows of n logits.
+double mean_kl(const std::vector<float>& p, const std::vector<float>& q, uint32_t n) {
+  double total = 0;
+  for (size_t at = 0; at < p.size(); at += n) {
+    const double zp = log_sum(p.data() + at, n), zq = log_sum(q.data() + at, n);
+    for (uint32_t i = 0; i < n; ++i) {
+      const double lp = p[at + i] - zp, lq = q[at + i] - zq;
+      total += std::exp(lp) * (lp - lq);
+    }
+  }
+  return total / (static_cast<double>(p.size()) / n);
+}
+
+class EveryArchitecture : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryArchitecture, LogitsAreThoseOfTransformers) {
+  const GgufFile file = open_tiny(GetParam());
+  const TinyGolden golden(GetParam());
+  LoadedModel m = load(file);
+  ASSERT_EQ(golden.tokens.size(), kPositions);
+  ASSERT_EQ(m.vocab(), golden.vocab);
+  const auto logits = run(m, golden.tokens, kPositions, 0);
+  double least = 1;
+  for (uint32_t r = 0; r < kPositions; ++r) {
+    const float* ours = logits.data() + size_t{r} * golden.vocab;
+    const float* theirs = golden.logits.data() + size_t{r} * golden.vocab;
+    least = std::min(least, cosine(ours, theirs, golden.vocab));
+    EXPECT_EQ(std::max_element(ours, ours + golden.vocab) - ours,
+              std::max_element(theirs, theirs + golden.vocab) - theirs)
+        << "position " << r;
+  }
+  std::printf("%s: cosine to transformers %.7f at least, mean KL %.1e nats\n", GetParam().c_str(), least,
+              mean_kl(golden.logits, logits, golden.vocab));
+  EXPECT_GE(least, 0.99999);
+}
+
+TEST_P(EveryArchitecture, LogitsDoNotDependOnHowTheyAreComputed) {
+  const GgufFile file = open_tiny(GetParam());
+  const auto tokens = TinyGolden(GetParam()).tokens;
+  for (const KvType kv : {KvType::kF16, KvType::kInt8}) {
+    LoadedModel m = load(file, best_isa(), 1, 32, kv);
+    const auto whole = run(m, tokens, kPositions, 0);
+    for (const uint32_t chunk : {1u, 2u, 3u, 5u, 7u, 9u, 40u})
+      EXPECT_TRUE(same_bits(whole, run(m, tokens, chunk, 0))) << "chunks of " << chunk;
+    EXPECT_TRUE(same_bits(whole, run(m, tokens, 40, 7))) << "beside seven others";
+    EXPECT_TRUE(same_bits(whole, run(m, tokens, 1, 7))) << "token by token beside seven others";
+    for (const Isa isa : all_isas()) {
+      if (!isa_supported(isa) || isa == Isa::kAmxInt8) continue;
+      LoadedModel other = load(file, isa, 2, 16, kv);
+      EXPECT_TRUE(same_bits(whole, run(other, tokens, kPositions, 0))) << isa_name(isa) << ", two threads";
+      EXPECT_TRUE(same_bits(whole, run(other, tokens, 1, 1))) << isa_name(isa) << ", token by token";
+    }
+  }
+}
+
+// Weights in each format against the same numbers in F32: what is lost is what quantised activations lose.
+// Matrices whose rows are no whole number of blocks stay as they are.
+TEST_P(EveryArchitecture, EveryFormatOfWeightsKeepsTheLogits) {
+  const GgufFile file = open_tiny(GetParam());
+  const auto tokens = TinyGolden(GetParam()).tokens;
+  for (const DTypeInfo& format : dtype_table()) {
+    const Rewritten quantised = rewrite(file, format.type, false);
+    if (quantised.matrices == 0) continue;
+    const Rewritten plain = rewrite(file, format.type, true);
+    const auto a = GgufFile::parse(plain.bytes, "plain"), b = GgufFile::parse(quantised.bytes, "quantised");
+    ASSERT_TRUE(a.ok() && b.ok());
+    LoadedModel truth = load(*a), tested = load(*b);
+    const auto p = run(truth, tokens, kPositions, 0), q = run(tested, tokens, kPositions, 0);
+    const double kl = mean_kl(p, q, truth.vocab());
+    std::printf("%s: %u matrices in %s: mean KL %.1e nats\n", GetParam().c_str(), quantised.matrices,
+                std::string(format.name).c_str(), kl);
+    EXPECT_LE(kl, format.block_elements == 1 ? kFloatBound : kQuantisedBound) << format.name;
+    EXPECT_TRUE(same_bits(q, run(tested, tokens, 3, 1))) << format.name;
+  }
+}
+
+// What is in bind_model.cc optional: biases, an own output head, divisors of RoPE; and StableLM's second
+// norm, without which its parts are computed side by side.
+bool may_be_missing(const std::string& model, const std::string& tensor) {
+  return tensor.ends_with(".bias") || tensor == "output.weight" || tensor == "rope_freqs.weight" ||
+         (model == "stablelm" && tensor.ends_with("ffn_norm.weight"));
+}
+
+// Without a fused matrix the first of its parts is looked for.
+std::string name_of_missing(const GgufFile& file, std::string tensor) {
+  if (const size_t at = tensor.find("attn_qkv"); at != std::string::npos) tensor.replace(at, 8, "attn_q");
+  const bool fused = file.find_tensor("blk.1.ffn_gate.weight") == nullptr;
+  if (const size_t at = tensor.find("ffn_up"); fused && at != std::string::npos)
+    tensor.replace(at, 6, "ffn_gate");
+  return tensor;
+}
+
+TEST_P(EveryArchitecture, AMissingOrMisshapenTensorIsNamed) {
+  const GgufFile file = open_tiny(GetParam());
+  for (const TensorInfo& t : file.tensors()) {
+    if (t.name.starts_with("blk.") && !t.name.starts_with("blk.1.")) continue;
+    for (const Damage damage : {Damage::kMissing, Damage::kMisshapen}) {
+      const auto bytes = damaged(file, t.name, damage);
+      const auto broken = GgufFile::parse(bytes, "broken");
+      ASSERT_TRUE(broken.ok()) << broken.message();
+      Result<ModelConfig> config = read_model_config(broken->metadata());
+      ASSERT_TRUE(config.ok()) << config.message();
+      const auto sizes = read_weight_sizes(*broken, *config);
+      if (damage == Damage::kMissing && may_be_missing(GetParam(), t.name)) continue;
+      // Rows without a token pad an embedding.
+      if (damage == Damage::kMisshapen && t.name == "token_embd.weight" && sizes.ok()) continue;
+      EXPECT_FALSE(sizes.ok()) << t.name;
+      EXPECT_EQ(sizes.status().code(), ErrorCode::kCorrupt) << sizes.message();
+      if (damage == Damage::kMissing) {
+        EXPECT_EQ(sizes.message(), "tensor '" + name_of_missing(file, t.name) + "' is missing");
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, EveryArchitecture, testing::ValuesIn(tiny_names()), tiny_test_name);
+
+TEST(TinyModels, ThereIsOneForEveryArchitecture) {
+  std::set<std::string> shown;
+  for (const std::string& name : tiny_names()) {
+    const auto arch = open_tiny(name).metadata().require_string("general.architecture");
+    ASSERT_TRUE(arch.ok());
+    shown.insert(*arch);
+  }
+  for (const ArchSpec& spec : architectures()) EXPECT_TRUE(shown.contains(spec.name)) << spec.name;
+}
+
+}  // namespace
+}  // namespace kvasir

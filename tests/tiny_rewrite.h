@@ -1,0 +1,89 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gguf/gguf_builder.h"
+#include "gguf/gguf_file.h"
+#include "kernels/quant_codec.h"
+#include "tests/crude_quantizer.h"
+
+namespace kvasir {
+
+// A copy of a file of F32 tensors with other tensors.
+struct Rewritten {
+  std::vector<std::byte> bytes;
+  uint32_t matrices = 0;  // that are in the format
+};
+
+inline void copy_pair(GgufBuilder& out, const std::string& key, const GgufMetadata::Value& value) {
+  ByteWriter w;
+  if (const auto* number = std::get_if<int64_t>(&value)) out.pair(key, 11, w.put(*number));
+  if (const auto* real = std::get_if<double>(&value)) out.pair(key, 12, w.put(*real));
+  if (const auto* flag = std::get_if<bool>(&value)) out.pair(key, 7, w.put(static_cast<uint8_t>(*flag)));
+  if (const auto* text = std::get_if<std::string>(&value)) out.string(key, *text);
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) out.strings(key, *texts);
+  if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value)) {
+    w.put(uint32_t{11}).put(uint64_t{numbers->size()});
+    for (const int64_t n : *numbers) w.put(n);
+    out.pair(key, 9, w);
+  }
+  if (const auto* flags = std::get_if<std::vector<bool>>(&value)) {
+    w.put(uint32_t{7}).put(uint64_t{flags->size()});
+    for (const bool f : *flags) w.put(static_cast<uint8_t>(f));
+    out.pair(key, 9, w);
+  }
+}
+
+// The same file with one tensor left out, or with one more row in it.
+enum class Damage { kMissing, kMisshapen };
+inline std::vector<std::byte> damaged(const GgufFile& file, const std::string& tensor, Damage damage) {
+  GgufBuilder out;
+  for (const auto& [key, value] : file.metadata().entries()) copy_pair(out, key, value);
+  for (const TensorInfo& t : file.tensors()) {
+    const bool chosen = t.name == tensor;
+    if (chosen && damage == Damage::kMissing) continue;
+    const uint64_t rows = t.view.shape[1] + (chosen ? 1 : 0);
+    std::vector<std::byte> data(t.view.data, t.view.data + t.view.bytes());
+    data.resize(t.view.row_bytes() * rows);
+    std::vector<uint64_t> dims = {t.view.shape[0]};
+    if (rows > 1) dims.push_back(rows);
+    out.tensor(t.name, static_cast<uint32_t>(t.view.type), dims, data);
+  }
+  return out.build();
+}
+
+// Puts every matrix of a layer, and the output head, into a format, if its rows are whole blocks: as it is,
+// or as the F32 numbers it then stands for.
+inline Rewritten rewrite(const GgufFile& file, DType type, bool as_floats) {
+  const DTypeInfo& info = dtype_info(type);
+  CrudeQuantizer quantize(type);
+  GgufBuilder out;
+  Rewritten result;
+  for (const auto& [key, value] : file.metadata().entries()) copy_pair(out, key, value);
+  for (const TensorInfo& t : file.tensors()) {
+    const auto& shape = t.view.shape;
+    std::vector<uint64_t> dims = {shape[0]};
+    if (shape[1] > 1) dims.push_back(shape[1]);
+    std::vector<std::byte> data(t.view.data, t.view.data + t.view.bytes());
+    const bool matrix = shape[1] > 1 && t.name.find("_norm") == std::string::npos;
+    if (!matrix || shape[0] % info.block_elements != 0) {
+      out.tensor(t.name, static_cast<uint32_t>(t.view.type), dims, data);
+      continue;
+    }
+    ++result.matrices;
+    std::vector<float> values(t.view.elements());
+    std::memcpy(values.data(), data.data(), data.size());
+    data = quantize(values);
+    if (as_floats) {
+      dequantize(type, data.data(), values.size(), values.data());
+      data.resize(values.size() * sizeof(float));
+      std::memcpy(data.data(), values.data(), data.size());
+    }
+    out.tensor(t.name, static_cast<uint32_t>(as_floats ? DType::kF32 : type), dims, data);
+  }
+  result.bytes = out.build();
+  return result;
+}
+
+}  // namespace kvasir

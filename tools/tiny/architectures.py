@@ -1,0 +1,167 @@
+"""The small models: for each architecture the real topology, with sizes at which its features show within 64
+positions (windows, original contexts and rotary bases are short)."""
+
+import dataclasses
+import math
+
+import transformers as t
+
+import vocabulary
+
+POSITIONS = 64
+WINDOW = 20
+
+
+@dataclasses.dataclass
+class Tiny:
+    """`features`: for each feature, what to change in the configuration (or, with a key of several parts, inside
+    it) so that the feature is gone; the logits must then be others."""
+
+    name: str
+    arch: str  # general.architecture
+    model: type
+    config: object
+    pre: str  # tokenizer.ggml.pre
+    features: dict = dataclasses.field(default_factory=dict)
+    permuted: bool = False  # rows of q and k are interleaved for rotation in neighbouring pairs
+    norm_offset: float = 0.0  # what the converter adds to norm weights
+    embedding_scale: float = 1.0
+
+    def build(self, config=None):
+        return self.model(config or self.config).float().eval()
+
+
+def sizes(layers=2, hidden=64, ffn=96, heads=4, kv=2, context=128, **more):
+    return {
+        "vocab_size": vocabulary.SIZE,
+        "hidden_size": hidden,
+        "intermediate_size": ffn,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "max_position_embeddings": context,
+        "attn_implementation": "eager",
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    } | more
+
+
+def rope(kind="default", theta=10000.0, **more):
+    return {"rope_type": kind, "rope_theta": theta} | more
+
+
+def kinds(layers, period):
+    return ["full_attention" if i % period == period - 1 else "sliding_attention" for i in range(layers)]
+
+
+NO_ROPE_SCALING = {"rope_parameters": rope()}
+
+
+def llamas():
+    llama3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+    yield Tiny(
+        "llama-3", "llama", t.LlamaForCausalLM,
+        t.LlamaConfig(**sizes(ffn=256), rope_parameters=llama3, tie_word_embeddings=False), "llama-bpe",
+        {"scaled rope": NO_ROPE_SCALING}, permuted=True)
+    yield Tiny(
+        "llama-biased", "llama", t.LlamaForCausalLM,
+        t.LlamaConfig(**sizes(), rope_parameters=rope("linear", factor=4.0), attention_bias=True, mlp_bias=True,
+                      tie_word_embeddings=True), "smollm", {"scaled rope": NO_ROPE_SCALING}, permuted=True)
+    yield Tiny(
+        "mistral", "llama", t.MistralForCausalLM,
+        t.MistralConfig(**sizes(kv=1, head_dim=32), rope_parameters=rope(), sliding_window=None,
+                        tie_word_embeddings=False), "tekken", {}, permuted=True)
+    yield Tiny(
+        "smollm3", "smollm3", t.SmolLM3ForCausalLM,
+        t.SmolLM3Config(**sizes(layers=5), rope_parameters=rope(), tie_word_embeddings=True), "smaug-bpe",
+        {"layers without rope": {"no_rope_layers": [1] * 5}}, permuted=True)
+    yield Tiny(
+        "granite", "granite", t.GraniteForCausalLM,
+        t.GraniteConfig(**sizes(), rope_parameters=rope(), tie_word_embeddings=True, embedding_multiplier=6.0,
+                        residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=4.0), "refact",
+        {"embedding scale": {"embedding_multiplier": 1.0}, "residual scale": {"residual_multiplier": 1.0},
+         "attention scale": {"attention_multiplier": 0.25}}, permuted=True, embedding_scale=6.0)
+
+
+def qwens():
+    yarn = rope("yarn", factor=4.0, original_max_position_embeddings=32)
+    yield Tiny("qwen2", "qwen2", t.Qwen2ForCausalLM,
+               t.Qwen2Config(**sizes(), rope_parameters=yarn, tie_word_embeddings=True), "qwen2",
+               {"yarn": NO_ROPE_SCALING})
+    yield Tiny("qwen3", "qwen3", t.Qwen3ForCausalLM,
+               t.Qwen3Config(**sizes(head_dim=32), rope_parameters=rope(), tie_word_embeddings=False), "qwen2")
+
+
+def gemmas():
+    gelu = {"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
+    common = {"norm_offset": 1.0, "embedding_scale": math.sqrt(64)}
+    yield Tiny("gemma", "gemma", t.GemmaForCausalLM,
+               t.GemmaConfig(**sizes(kv=1, head_dim=32), hidden_act="gelu_pytorch_tanh", rope_parameters=rope(),
+                             tie_word_embeddings=True), "gpt-2", **common)
+    yield Tiny(
+        "gemma2", "gemma2", t.Gemma2ForCausalLM,
+        t.Gemma2Config(**sizes(layers=4, head_dim=32), **gelu, rope_parameters=rope(), sliding_window=WINDOW,
+                       query_pre_attn_scalar=32, attn_logit_softcapping=4.0, final_logit_softcapping=6.0), "gpt-2",
+        {"window": {"sliding_window": 64}, "cap of scores": {"attn_logit_softcapping": None},
+         "cap of logits": {"final_logit_softcapping": None}}, **common)
+    yield Tiny(
+        "gemma3", "gemma3", t.Gemma3ForCausalLM,
+        t.Gemma3TextConfig(**sizes(layers=7, ffn=64), **gelu, head_dim=16, sliding_window=WINDOW,
+                           query_pre_attn_scalar=16, layer_types=kinds(7, 6),
+                           rope_parameters={"full_attention": rope("linear", 1e6, factor=8.0),
+                                            "sliding_attention": rope()}), "gpt-2",
+        {"window": {"sliding_window": 64}, "local base": {"rope_parameters.sliding_attention": rope(theta=1e6)},
+         "scaled rope": {"rope_parameters.full_attention": rope(theta=1e6)}}, **common)
+
+
+def phis():
+    def factors(pairs, first, step):
+        return [round(first + step * i, 2) for i in range(pairs)]
+
+    def longrope(pairs, original, rotated=1.0):
+        return rope("longrope", short_factor=factors(pairs, 1.0, 0.15), long_factor=factors(pairs, 1.2, 0.7),
+                    original_max_position_embeddings=original, partial_rotary_factor=rotated)
+
+    plain = {"rope_parameters": rope(partial_rotary_factor=1.0)}
+    yield Tiny("phi3-long", "phi3", t.Phi3ForCausalLM,
+               t.Phi3Config(**sizes(), rope_parameters=longrope(8, 32), original_max_position_embeddings=32,
+                            sliding_window=WINDOW, tie_word_embeddings=False), "dbrx",
+               {"window": {"sliding_window": None}, "longrope": plain})
+    yield Tiny("phi4-mini", "phi3", t.Phi3ForCausalLM,
+               t.Phi3Config(**sizes(heads=2, kv=1), rope_parameters=longrope(12, 64, 0.75),
+                            original_max_position_embeddings=64, sliding_window=None, tie_word_embeddings=True),
+               "gpt-4o", {"partial rotary": plain})
+
+
+def olmos():
+    yield Tiny("olmo2", "olmo2", t.Olmo2ForCausalLM,
+               t.Olmo2Config(**sizes(), rope_parameters=rope(), tie_word_embeddings=False), "dbrx")
+    yarn = rope("yarn", factor=4.0, original_max_position_embeddings=32)
+    yield Tiny("olmo3", "olmo2", t.Olmo3ForCausalLM,
+               t.Olmo3Config(**sizes(layers=4), rope_parameters={"full_attention": yarn, "sliding_attention": rope()},
+                             sliding_window=WINDOW, layer_types=kinds(4, 4), tie_word_embeddings=False), "dbrx",
+               {"window": {"sliding_window": 64}, "yarn": {"rope_parameters.full_attention": rope()},
+                "rope of windows unscaled": {"rope_parameters.sliding_attention": yarn}})
+
+
+def layer_norms():
+    yield Tiny("stablelm", "stablelm", t.StableLmForCausalLM,
+               t.StableLmConfig(**sizes(hidden=96, heads=2, kv=2), rope_parameters=rope(partial_rotary_factor=0.25),
+                                use_qkv_bias=True, tie_word_embeddings=False), "stablelm2",
+               {"partial rotary": {"rope_parameters": rope(partial_rotary_factor=1.0)}})
+    yield Tiny("stablelm-parallel", "stablelm", t.StableLmForCausalLM,
+               t.StableLmConfig(**sizes(), rope_parameters=rope(partial_rotary_factor=0.5), qk_layernorm=True,
+                                use_parallel_residual=True, tie_word_embeddings=False), "stablelm2")
+    yield Tiny("command-r", "command-r", t.CohereForCausalLM,
+               t.CohereConfig(**sizes(), rope_parameters=rope(), logit_scale=0.25), "command-r")
+    yield Tiny("command-r-plus", "command-r", t.CohereForCausalLM,
+               t.CohereConfig(**sizes(), rope_parameters=rope(), logit_scale=0.5, use_qk_norm=True), "command-r")
+    yield Tiny("cohere2", "cohere2", t.Cohere2ForCausalLM,
+               t.Cohere2Config(**sizes(layers=4, head_dim=16), rope_parameters=rope(), logit_scale=0.25,
+                               sliding_window=WINDOW, layer_types=kinds(4, 4)), "command-r",
+               {"window": {"sliding_window": 64}})
+
+
+def all_models():
+    return [*llamas(), *qwens(), *gemmas(), *phis(), *olmos(), *layer_norms()]
