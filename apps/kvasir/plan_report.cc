@@ -21,6 +21,8 @@ constexpr double kMiB = 1048576.0;
 std::string gguf_architecture(const std::string& type) {
   if (type == "mistral") return "llama";
   if (type == "gemma3_text") return "gemma3";
+  if (type == "olmo3") return "olmo2";
+  if (type == "cohere") return "command-r";
   return type;
 }
 

@@ -44,9 +44,11 @@ def test_inspect_says_what_the_cache_takes(folder, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_plan_reads_it(folder, name):
-    plan = json.loads(kvasir("plan", folder / f"{name}.gguf", "-o", "json"))
-    assert plan
+def test_plan_reads_its_file_and_its_config(folder, name):
+    for path in (folder / f"{name}.gguf", folder / f"{name}.json"):
+        plan = kvasir("plan", path, "--machine", "Apple M3", "-c", 128, "--prompt", 100)
+        assert "KV cache per token" in plan
+        assert "does not run the architecture" not in plan
 
 
 @pytest.mark.parametrize("name", ["command-r-plus", "gemma2", "phi3-long"])
