@@ -42,6 +42,13 @@ class BlockPool {
   // The cached block released longest ago, or kNoBlock.
   BlockId oldest_cached() const { return lru_.empty() ? kNoBlock : BlockId{lru_.head}; }
 
+  // The cached block released last, and the one released before a cached block; kNoBlock where there is none.
+  BlockId newest_cached() const { return lru_.empty() ? kNoBlock : BlockId{lru_.tail}; }
+  BlockId older_cached(BlockId id) const {
+    const uint32_t older = blocks_[index_of(id)].prev;
+    return older == kNone ? kNoBlock : BlockId{older};
+  }
+
   // Walks everything: states, lists and counts agree. For tests and idle checks; O(blocks).
   Status check_integrity() const;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "base/aligned_buffer.h"
 #include "base/ids.h"
@@ -17,6 +18,8 @@ class KvStore {
   const KvLayout& layout() const { return layout_; }
   uint32_t blocks() const { return blocks_; }
   std::byte* block(BlockId id) const { return memory_.data() + index_of(id) * layout_.block_bytes(); }
+
+  std::span<std::byte> block_bytes(BlockId id) const { return {block(id), layout_.block_bytes()}; }
 
   // Copies a whole block (copy-on-write).
   void copy_block(BlockId from, BlockId to);

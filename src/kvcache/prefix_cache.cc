@@ -17,7 +17,7 @@ constexpr uint32_t kMaxNodes = uint32_t{1} << 30;
 
 // A node per block, for each holds one at least. Not so where every layer has a window: of a long prefix only
 // the end is resident then, and the nodes before it hold nothing.
-uint32_t node_capacity(const KvLayout& layout, uint32_t blocks, uint32_t spare) {
+uint32_t nodes_for(const KvLayout& layout, uint32_t blocks, uint32_t spare) {
   uint64_t per_block = 4;
   for (const KvLayout::Group& group : layout.groups()) {
     if (group.window == 0) per_block = 1;
@@ -39,9 +39,9 @@ PrefixCache::PrefixCache(const KvLayout& layout, BlockPool& pool, const Options&
     offset += group.units;
   }
   runs_.resize(layout.groups().size());
-  tags_.resize(pool.total());
+  places_.resize(pool.total());
   if (!options.enabled) return;
-  const uint32_t capacity = node_capacity(layout, pool.total(), options.spare_nodes);
+  const uint32_t capacity = nodes_for(layout, pool.total(), options.spare_nodes);
   nodes_.resize(capacity);
   node_tokens_.resize(size_t{capacity} * block_size_, kNoToken);
   node_blocks_.resize(size_t{capacity} * units_, kNoBlock);
@@ -52,8 +52,12 @@ PrefixCache::PrefixCache(const KvLayout& layout, BlockPool& pool, const Options&
   }
 }
 
-PrefixCache::SaltId PrefixCache::open_salt(std::string_view salt) {
-  const auto [it, added] = salt_ids_.try_emplace(std::string(salt), 0);
+Sha256Digest PrefixCache::salt_digest(std::string_view salt) {
+  return domain_digest("kvasir salt of a prefix", salt);
+}
+
+PrefixCache::SaltId PrefixCache::open_salt(const Sha256Digest& digest) {
+  const auto [it, added] = salt_ids_.try_emplace(digest, 0);
   if (added) {
     if (free_salts_.empty()) {
       free_salts_.push_back(static_cast<SaltId>(salts_.size()));
@@ -61,7 +65,7 @@ PrefixCache::SaltId PrefixCache::open_salt(std::string_view salt) {
     }
     it->second = free_salts_.back();
     free_salts_.pop_back();
-    salts_[it->second].text = it->first;
+    salts_[it->second].digest = digest;
   }
   ++salts_[it->second].users;
   return it->second;
@@ -71,8 +75,7 @@ void PrefixCache::close_salt(SaltId salt) {
   Salt& s = salts_[salt];
   CHECK(s.users > 0);
   if (--s.users > 0) return;
-  salt_ids_.erase(s.text);
-  s.text.clear();
+  salt_ids_.erase(s.digest);
   free_salts_.push_back(salt);
 }
 
@@ -172,8 +175,8 @@ void PrefixCache::attach(NodeId node, uint32_t group, const BlockId* ids) {
   BlockId* to = slots(node, group);
   for (uint32_t u = 0; u < layout_.groups()[group].units; ++u) {
     to[u] = ids[u];
-    DCHECK(tags_[index_of(ids[u])].node == kNoNode);
-    tags_[index_of(ids[u])] = {node, group};
+    DCHECK(places_[index_of(ids[u])].node == kNoNode);
+    places_[index_of(ids[u])] = {node, group, ++last_serial_};
     pool_.retain(ids[u]);
   }
   ++nodes_[node].resident;
@@ -188,7 +191,7 @@ void PrefixCache::unpin(NodeId node) {
 void PrefixCache::detach(NodeId node, uint32_t group) {
   BlockId* ids = slots(node, group);
   for (uint32_t u = 0; u < layout_.groups()[group].units; ++u) {
-    tags_[index_of(ids[u])] = {};
+    places_[index_of(ids[u])] = {};
     pool_.forget(ids[u]);
     ids[u] = kNoBlock;
   }
@@ -197,7 +200,7 @@ void PrefixCache::detach(NodeId node, uint32_t group) {
 }
 
 void PrefixCache::forget(BlockId id) {
-  const Tag tag = tags_[index_of(id)];
+  const Place tag = places_[index_of(id)];
   CHECK(tag.node != kNoNode);
   detach(tag.node, tag.group);
 }
@@ -259,7 +262,7 @@ Status PrefixCache::check_integrity() const {
           return internal_error(fmt::format("prefix node {} holds a part of group {}", n, g));
         if (ids[u] == kNoBlock) continue;
         ++tagged;
-        const Tag& tag = tags_[index_of(ids[u])];
+        const Place& tag = places_[index_of(ids[u])];
         if (tag.node != n || tag.group != g || !pool_.retained(ids[u]) ||
             pool_.refs(ids[u]) != pool_.refs(ids[0]))
           return internal_error(fmt::format("block {} and prefix node {} disagree", index_of(ids[u]), n));

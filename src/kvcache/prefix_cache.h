@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
-#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/sha256.h"
 #include "kvcache/block_pool.h"
 #include "kvcache/kv_layout.h"
 
@@ -35,9 +36,11 @@ class PrefixCache {
 
   bool enabled() const { return options_.enabled; }
 
-  // --- salts: prefixes under different salts never meet ---
+  // --- salts: prefixes under different salts never meet. Only their digests are kept. ---
   using SaltId = uint32_t;
-  SaltId open_salt(std::string_view salt);
+  static Sha256Digest salt_digest(std::string_view salt);
+  SaltId open_salt(std::string_view salt) { return open_salt(salt_digest(salt)); }
+  SaltId open_salt(const Sha256Digest& digest);
   void share_salt(SaltId salt) { ++salts_[salt].users; }
   void close_salt(SaltId salt);
 
@@ -77,6 +80,21 @@ class PrefixCache {
   // nothing.
   bool make_room(uint32_t blocks);
 
+  // --- used by snapshots (prefix_snapshot.h) ---
+  // In which node and group a block's contents stand. A serial is given once: as long as a block has the
+  // same, its contents are the same.
+  struct Place {
+    NodeId node = kNoNode;  // kNoNode: in none
+    uint32_t group = 0;
+    uint64_t serial = 0;
+  };
+  const Place& place(BlockId id) const { return places_[index_of(id)]; }
+  uint64_t serials_given() const { return last_serial_; }
+  uint32_t node_capacity() const { return static_cast<uint32_t>(nodes_.size()); }
+  std::span<const TokenId> tokens(NodeId node) const { return {tokens_of(node), block_size_}; }
+  // Of a node without a parent.
+  const Sha256Digest& salt_of(NodeId node) const { return salts_[nodes_[node].parent & ~kRoot].digest; }
+
   uint32_t node_count() const { return node_count_; }
   size_t salt_count() const { return salt_ids_.size(); }
 
@@ -94,12 +112,15 @@ class PrefixCache {
     bool used = false;
   };
   struct Salt {
-    std::string text;
+    Sha256Digest digest{};
     uint32_t users = 0;  // tables and first-level nodes
   };
-  struct Tag {  // which node and group a block is resident in
-    NodeId node = kNoNode;
-    uint32_t group = 0;
+  struct DigestHash {
+    size_t operator()(const Sha256Digest& digest) const {
+      size_t hash = 0;
+      std::memcpy(&hash, digest.data(), sizeof(hash));
+      return hash;
+    }
   };
   static constexpr uint32_t kRoot = 0x80000000u;
   static bool is_root(uint32_t parent) { return (parent & kRoot) != 0; }
@@ -130,12 +151,13 @@ class PrefixCache {
   std::vector<TokenId> node_tokens_;
   std::vector<BlockId> node_blocks_;
   std::vector<uint32_t> buckets_;
-  std::vector<Tag> tags_;  // per block
+  std::vector<Place> places_;  // per block
+  uint64_t last_serial_ = 0;
   NodeId free_node_ = kNoNode;
   uint32_t node_count_ = 0;
   std::vector<Salt> salts_;
   std::vector<SaltId> free_salts_;
-  std::unordered_map<std::string, SaltId> salt_ids_;
+  std::unordered_map<Sha256Digest, SaltId, DigestHash> salt_ids_;
   mutable std::vector<uint32_t> runs_;  // of lookup: consecutive resident blocks per group
 };
 
