@@ -29,6 +29,7 @@ struct RigOptions {
   std::function<std::vector<std::unique_ptr<Drafter>>()> drafters;
   // Or one that runs the model itself.
   std::function<std::unique_ptr<Drafter>(CausalLm& model, ThreadPool& threads)> own_drafter;
+  bool check_invariants = true;
 };
 
 // Rates of no machine, with which fake models' steps are predicted.
@@ -121,7 +122,7 @@ class CoreRig {
     config.max_num_batched_tokens = options_.max_num_batched_tokens;
     config.block_size = 16;
     config.enable_prefix_caching = options_.prefix_caching;
-    config.check_invariants = true;
+    config.check_invariants = options_.check_invariants;
     config.max_itl_seconds = options_.max_itl_seconds;
     config.speculation = options_.speculation;
     const KvLayout layout = KvLayout::make(model.config().kv_layers(), 16).value();

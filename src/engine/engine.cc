@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "base/log.h"
 #include "engine/engine_core.h"
 #include "engine/request_check.h"
+#include "engine/watchdog.h"
 
 namespace kvasir {
 namespace {
@@ -31,15 +33,20 @@ class ThreadedEngine final : public Engine {
  public:
   ThreadedEngine(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
                  const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool,
-                 std::unique_ptr<PerfModel> perf, std::vector<std::unique_ptr<Drafter>> drafters)
+                 std::unique_ptr<PerfModel> perf, std::vector<std::unique_ptr<Drafter>> drafters,
+                 std::unique_ptr<KvDirectory> directory)
       : config_(config),
         limits_{model.config().vocab_size, config.max_model_len, config.max_num_seqs, tokenizer.end_tokens()},
         token_capacity_(uint64_t{blocks / layout.units()} * layout.block_size()),
         drafters_(names_of(drafters)),
         core_(config, layout, blocks, model, tokenizer, kernels, pool, random_seed(), std::move(perf),
               std::move(drafters)) {
+    if (directory != nullptr) core_.keep_prefixes(std::move(directory), [this] { wake_for_tick(); });
     stats_ = core_.update_stats();
     thread_ = std::thread([this] { run(); });
+    if (config.stall_seconds > 0)
+      watchdog_.emplace(Watchdog::Options{.seconds = config.stall_seconds}, core_.trace(),
+                        [this] { return oldest_arrival(); });
   }
 
   ~ThreadedEngine() override {
@@ -53,6 +60,7 @@ class ThreadedEngine final : public Engine {
 
   Result<RequestId> submit(Request request, TokenSink sink) override {
     KVASIR_RETURN_IF_ERROR(check_request(request, limits_));
+    if (Status ill = health(); !ill.ok()) return ill;
     const double now = monotonic_seconds();
     RequestId id{};
     {
@@ -89,11 +97,18 @@ class ThreadedEngine final : public Engine {
   }
 
   EngineStats stats() const override {
-    const std::lock_guard lock(stats_mutex_);
-    return stats_;
+    EngineStats stats;
+    {
+      const std::lock_guard lock(stats_mutex_);
+      stats = stats_;
+    }
+    if (watchdog_) stats.stalls_seen = watchdog_->stalls();
+    return stats;
   }
 
   std::vector<std::string> drafters() const override { return drafters_; }
+  Status health() const override { return watchdog_ ? watchdog_->health() : Status(); }
+
   const EngineConfig& config() const override { return config_; }
   uint64_t kv_token_capacity() const override { return token_capacity_; }
 
@@ -118,6 +133,9 @@ class ThreadedEngine final : public Engine {
 
   void run();
   bool take_inbox();
+  void sleep(std::unique_lock<std::mutex>& lock);
+  void wake_for_tick();
+  double oldest_arrival() const;
   void account();
   void check_idle() const;
 
@@ -133,6 +151,7 @@ class ThreadedEngine final : public Engine {
   std::vector<RequestId> cancels_;
   bool stop_ = false;
   bool draining_ = false;
+  bool tick_due_ = false;
   uint64_t last_id_ = 0;
   uint32_t queued_ = 0;  // accepted and not yet computed for the first time
   uint32_t active_ = 0;  // accepted and not yet ended
@@ -145,6 +164,7 @@ class ThreadedEngine final : public Engine {
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
   std::thread thread_;
+  std::optional<Watchdog> watchdog_;  // ends first
 };
 
 void ThreadedEngine::run() {
@@ -154,24 +174,22 @@ void ThreadedEngine::run() {
     for (const RequestId id : cancelled_) core_.cancel(id);
     cancelled_.clear();
     if (core_.has_work()) core_.step();
+    core_.tick(monotonic_seconds());
     account();
   }
   core_.cancel_all();
   check_idle();
+  core_.trace().enter(EngineTrace::Phase::kIdle, monotonic_seconds());  // a long save is no illness
+  core_.save_prefixes();
   account();
 }
 
 // Moves what has arrived to the thread's side; sleeps while there is nothing to do. False when the engine
 // ends.
 bool ThreadedEngine::take_inbox() {
-  const auto something = [this] { return stop_ || !inbox_.empty() || !cancels_.empty(); };
   std::unique_lock lock(mutex_);
-  if (!core_.has_work() && !wake_.wait_for(lock, kQuiet, something)) {
-    lock.unlock();
-    check_idle();
-    lock.lock();
-    wake_.wait(lock, something);
-  }
+  if (!core_.has_work()) sleep(lock);
+  tick_due_ = false;
   std::swap(inbox_, arrivals_);
   std::swap(cancels_, cancelled_);
   if (!stop_) return true;
@@ -179,6 +197,37 @@ bool ThreadedEngine::take_inbox() {
   lock.unlock();
   for (Arrival& a : arrivals_) core_.add(a.id, std::move(a.request), std::move(a.sink), a.time);
   return false;
+}
+
+// Until there is something to do.
+void ThreadedEngine::sleep(std::unique_lock<std::mutex>& lock) {
+  const auto something = [this] { return stop_ || tick_due_ || !inbox_.empty() || !cancels_.empty(); };
+  core_.trace().enter(EngineTrace::Phase::kIdle, monotonic_seconds());
+  if (!wake_.wait_for(lock, kQuiet, something)) {
+    lock.unlock();
+    check_idle();
+    const std::optional<double> next = core_.next_tick();
+    lock.lock();
+    if (next)
+      wake_.wait_for(lock, std::chrono::duration<double>(*next - monotonic_seconds()), something);
+    else
+      wake_.wait(lock, something);
+  }
+  core_.trace().move(monotonic_seconds());
+}
+
+void ThreadedEngine::wake_for_tick() {
+  {
+    const std::lock_guard lock(mutex_);
+    tick_due_ = true;
+  }
+  wake_.notify_one();
+}
+
+// When the oldest request came that the thread has not taken; 0: there is none.
+double ThreadedEngine::oldest_arrival() const {
+  const std::lock_guard lock(mutex_);
+  return inbox_.empty() ? 0 : inbox_.front().time;
 }
 
 // Publishes what the last step changed.
@@ -225,6 +274,10 @@ Status check_config(const EngineConfig& config, uint32_t context_length) {
   if (!(config.max_itl_seconds >= 0))
     return invalid_argument(
         fmt::format("max_itl_seconds is {}; it must not be below 0", config.max_itl_seconds));
+  if (!(config.stall_seconds >= 0) || !(config.kv_persistence.interval_seconds >= 0))
+    return invalid_argument(
+        fmt::format("stall_seconds is {} and the interval between saves {}; they must not be below 0",
+                    config.stall_seconds, config.kv_persistence.interval_seconds));
   if (config.max_model_len > context_length)
     return invalid_argument(fmt::format("max_model_len {} is longer than the model's context of {} tokens",
                                         config.max_model_len, context_length));
@@ -242,7 +295,8 @@ CausalLm::Limits model_limits(const EngineConfig& config) {
 Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, CausalLm& model,
                                               const Tokenizer& tokenizer, const KernelTable& kernels,
                                               ThreadPool& pool, std::unique_ptr<PerfModel> perf,
-                                              std::vector<std::unique_ptr<Drafter>> drafters) {
+                                              std::vector<std::unique_ptr<Drafter>> drafters,
+                                              std::unique_ptr<KvDirectory> directory) {
   KVASIR_RETURN_IF_ERROR(check_config(config, model.config().context_length));
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
                           KvLayout::make(model.config().kv_layers(), config.block_size, config.kv_type));
@@ -264,7 +318,8 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, Causal
   try {
     return std::unique_ptr<Engine>(
         std::make_unique<ThreadedEngine>(complete, layout, static_cast<uint32_t>(blocks), model, tokenizer,
-                                         kernels, pool, std::move(perf), std::move(drafters)));
+                                         kernels, pool, std::move(perf), std::move(drafters),
+                                         std::move(directory)));
   } catch (const std::bad_alloc&) {
     return resource_exhausted(
         fmt::format("the machine does not give {} bytes for the KV pool", config.kv_bytes));

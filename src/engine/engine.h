@@ -12,6 +12,7 @@
 #include "decoding/drafter.h"
 #include "engine/request.h"
 #include "engine/stats.h"
+#include "kvcache/kv_directory.h"
 #include "models/causal_lm.h"
 #include "perf/perf_model.h"
 #include "tokenizer/tokenizer.h"
@@ -53,6 +54,16 @@ struct EngineConfig {
   double max_itl_seconds = 0;
   SpeculationConfig speculation;
   bool enable_prefix_caching = true;
+  // Seconds without any movement, though there is work, after which the engine says that it is ill
+  // (health()); a step that was predicted to be long is given twenty times that. 0: never.
+  double stall_seconds = 120;
+  // Where a directory for KV blocks is given: what identifies the model's weights (gguf/fingerprint.h), the
+  // most bytes of the file, and the seconds between saves while the engine runs (0: only when it ends).
+  struct KvPersistence {
+    std::string model;
+    uint64_t max_bytes = uint64_t{4} << 30;
+    double interval_seconds = 300;
+  } kv_persistence;
   bool check_invariants = false;  // after every step instead of only when idle
 };
 
@@ -65,18 +76,20 @@ class Engine {
  public:
   // `model` (loaded with model_limits(config)), `tokenizer` and `pool`, the model's, outlive the engine.
   // `perf` predicts the steps (made for model_limits(config)); without one, prompts take the whole token
-  // budget. `drafters`, made for config.max_num_seqs slots, guess tokens (engine/speculator.h). Errors: a
-  // limit of 0, a context longer than the model's, a KV pool too small for one block per group or larger than
-  // the machine gives.
+  // budget. `drafters`, made for config.max_num_seqs slots, guess tokens (engine/speculator.h). `directory`:
+  // cached prefixes are taken from there now and written to it now and then and when the engine ends. Errors:
+  // a limit of 0, a context longer than the model's, a KV pool too small for one block per group or larger
+  // than the machine gives.
   static Result<std::unique_ptr<Engine>> start(const EngineConfig& config, CausalLm& model,
                                                const Tokenizer& tokenizer, const KernelTable& kernels,
                                                ThreadPool& pool, std::unique_ptr<PerfModel> perf = nullptr,
-                                               std::vector<std::unique_ptr<Drafter>> drafters = {});
+                                               std::vector<std::unique_ptr<Drafter>> drafters = {},
+                                               std::unique_ptr<KvDirectory> directory = nullptr);
   virtual ~Engine() = default;  // cancels everything and joins the thread
 
   // Queues a request. Errors: kInvalidArgument when it can never fit (message with both numbers),
-  // kResourceExhausted when the queue is full, kUnavailable when draining. Events go to `sink` until each
-  // choice has finished.
+  // kResourceExhausted when the queue is full, kUnavailable when draining or while it does not move. Events
+  // go to `sink` until each choice has finished.
   virtual Result<RequestId> submit(Request request, TokenSink sink) = 0;
 
   // Stops a request: its blocks are free within one step. No event follows except kCancelled for unfinished
@@ -86,6 +99,9 @@ class Engine {
   // Refuses new requests from now on; drained() tells when the last running one is done.
   virtual void drain() = 0;
   virtual bool drained() const = 0;
+
+  // kUnavailable, with what it is at, while the engine does not move although it has work (stall_seconds).
+  virtual Status health() const = 0;
 
   // A snapshot of counters, at most one step old; never waits.
   virtual EngineStats stats() const = 0;

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "decoding/logprobs.h"
+#include "kernels/numerics_version.h"
 
 namespace kvasir {
 namespace {
@@ -32,10 +32,6 @@ std::unique_ptr<StepForecast> make_forecast(std::unique_ptr<PerfModel> perf) {
 }
 
 }  // namespace
-
-double monotonic_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint32_t blocks, CausalLm& model,
                        const Tokenizer& tokenizer, const KernelTable& kernels, ThreadPool& pool,
@@ -104,11 +100,15 @@ void EngineCore::add(RequestId id, Request request, TokenSink sink, double arriv
 }
 
 void EngineCore::cancel(RequestId id) {
+  end_request(id, FinishReason::kCancelled, {});
+}
+
+void EngineCore::end_request(RequestId id, FinishReason reason, const Status& error) {
   const auto it = requests_.find(static_cast<uint64_t>(id));
   if (it == requests_.end()) return;
   const double now = monotonic_seconds();
   for (const std::unique_ptr<Choice>& choice : it->second->choices) {
-    if (choice->state != Sequence::State::kFinished) finish(*choice, FinishReason::kCancelled, {}, now);
+    if (choice->state != Sequence::State::kFinished) finish(*choice, reason, error, now);
   }
   reap(now);
 }
@@ -119,8 +119,11 @@ void EngineCore::cancel_all() {
 
 void EngineCore::step() {
   const double start = monotonic_seconds();
+  trace_.enter(EngineTrace::Phase::kPlanning, start);
   speculator_.propose(scheduler_);
   const SchedulerOutput& plan = scheduler_.plan();
+  if (plan.rows == 0) return resolve_stall();
+  started_over_ = false;
   runner_.copy_blocks(plan);
   speculator_.draft(scheduler_);
   note_started(plan, start);
@@ -132,13 +135,92 @@ void EngineCore::step() {
   wish_logits(plan);
   if (forecast_ != nullptr) forecast_->predict(plan);
   const double before = monotonic_seconds();
+  trace_step(plan);
+  trace_.enter(EngineTrace::Phase::kComputing, before);
   runner_.run(plan, wanted_);
   const double now = monotonic_seconds();
+  trace_.enter(EngineTrace::Phase::kChoosing, now);
   sampler_.clear();
   for (const SchedulerOutput::Item& item : plan.items) commit(item, now);
   for (const RowSampler::Advance& advance : sampler_.run()) take(advance, now);
   reap(now);
-  note_step(plan, now - before, monotonic_seconds() - start);
+  const double end = monotonic_seconds();
+  note_step(plan, now - before, end - start);
+  trace_.move(end);
+}
+
+// What the watchdog may want to say of the step.
+void EngineCore::trace_step(const SchedulerOutput& plan) {
+  trace_.describe([&](EngineTrace::State& s) {
+    s.predicted = forecast_ != nullptr ? forecast_->predicted() : 0;
+    s.running = static_cast<uint32_t>(scheduler_.running().size());
+    s.waiting = static_cast<uint32_t>(scheduler_.waiting().size());
+    s.rows = plan.rows;
+    s.blocks_used = pool_.owned();
+    s.blocks_cached = pool_.cached();
+    s.blocks_free = pool_.free();
+    s.listed = static_cast<uint32_t>(std::min(s.work.size(), plan.items.size()));
+    for (uint32_t i = 0; i < s.listed; ++i) {
+      const SchedulerOutput::Item& item = plan.items[i];
+      const Choice& choice = static_cast<const Choice&>(*item.sequence);
+      EngineTrace::Work& w = s.work[i];
+      w.request = static_cast<uint64_t>(choice.request.id);
+      w.choice = choice.index;
+      w.rows = item.rows;
+      w.computed = choice.computed;
+      w.known = choice.known();
+      const std::string& name = choice.request.request.external_id;
+      w.name[name.copy(w.name.data(), w.name.size() - 1)] = 0;
+    }
+  });
+}
+
+// The scheduler found no row to compute although somebody wants some.
+void EngineCore::resolve_stall() {
+  const Choice& oldest = static_cast<const Choice&>(
+      *(scheduler_.running().empty() ? scheduler_.waiting() : scheduler_.running()).front());
+  const uint64_t id = static_cast<uint64_t>(oldest.request.id);
+  const std::string state = fmt::format(
+      "{} running, {} waiting; {} KV blocks used, {} cached, {} free; the oldest, request {} ({}), knows {} "
+      "tokens, for which it needs {} blocks",
+      scheduler_.running().size(), scheduler_.waiting().size(), pool_.owned(), pool_.cached(), pool_.free(),
+      id, oldest.request.request.external_id, oldest.known(), layout_.blocks_for(oldest.known() + 1));
+  if (!std::exchange(started_over_, true)) {
+    spdlog::error("no step could be planned: {}. Everything is taken back and admitted anew", state);
+    scheduler_.start_over();
+    ++recorder_.stats().stalls_resolved;
+    return;
+  }
+  spdlog::error("no step could be planned again: {}. The oldest request ends with an error", state);
+  started_over_ = false;
+  ++recorder_.stats().stalls_failed_requests;
+  const Status error = internal_error(fmt::format(
+      "no step could be planned for the request: it needs {} KV blocks, and {} of {} are to be had",
+      layout_.blocks_for(oldest.known() + 1), pool_.available(), pool_.total()));
+  end_request(RequestId{id}, FinishReason::kError, error);
+}
+
+void EngineCore::keep_prefixes(std::unique_ptr<KvDirectory> directory, std::function<void()> wake) {
+  const EngineConfig::KvPersistence& c = config_.kv_persistence;
+  persist_ = std::make_unique<KvPersist>(
+      std::move(directory), kv_file_key(layout_, c.model, kNumericsVersion),
+      KvPersist::Options{c.max_bytes, c.interval_seconds, vocab_, std::move(wake)}, layout_, pool_, cache_,
+      runner_.store());
+  persist_->restore();
+}
+
+void EngineCore::tick(double now) {
+  if (persist_ == nullptr || !persist_->due(now)) return;
+  trace_.enter(EngineTrace::Phase::kSaving, now);
+  persist_->tick(now);
+}
+
+std::optional<double> EngineCore::next_tick() const {
+  return persist_ == nullptr ? std::nullopt : persist_->next_due();
+}
+
+void EngineCore::save_prefixes() {
+  if (persist_ != nullptr) persist_->save();
 }
 
 void EngineCore::note_step(const SchedulerOutput& plan, double forward_seconds, double seconds) {
@@ -314,6 +396,7 @@ const EngineStats& EngineCore::update_stats() {
   stats.preemptions = scheduler_.counters().preemptions;
   stats.prefix_queries = scheduler_.counters().prefix_queries;
   stats.prefix_hits = scheduler_.counters().prefix_hits;
+  if (persist_ != nullptr) stats.persistence = persist_->stats();
   uint64_t empty = 0;
   for (const Sequence* s : scheduler_.running())
     empty += uint64_t{s->table.entries() * layout_.block_size() - s->computed} * layout_.units();

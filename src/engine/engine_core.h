@@ -1,12 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/choice.h"
+#include "engine/clock.h"
 #include "engine/engine.h"
+#include "engine/engine_trace.h"
+#include "engine/kv_persist.h"
 #include "engine/model_runner.h"
 #include "engine/row_sampler.h"
 #include "engine/scheduler.h"
@@ -33,8 +38,19 @@ class EngineCore {
   void cancel_all();
 
   bool has_work() const { return scheduler_.has_work(); }
-  // Plans, computes and commits one step. There must be work.
+  // Plans, computes and commits one step. There must be work. Where no step can be planned, everything is
+  // taken back and admitted anew; where that was in vain, the oldest request ends with an error.
   void step();
+
+  // Takes cached prefixes from the directory, and keeps them there from now on. Before anything else. `wake`
+  // is called from another thread when tick() has something to do.
+  void keep_prefixes(std::unique_ptr<KvDirectory> directory, std::function<void()> wake);
+  void tick(double now);
+  std::optional<double> next_tick() const;  // when tick() is due without being woken
+  void save_prefixes();
+
+  EngineTrace& trace() { return trace_; }
+  const EngineTrace& trace() const { return trace_; }
 
   // Requests that have left the queue (were computed for the first time, or ended before), and that have
   // ended.
@@ -60,6 +76,9 @@ class EngineCore {
   void finish(Choice& choice, FinishReason reason, const Status& error, double now);
   void finish_unparted(Choice& choice, FinishReason reason, const Status& error);
   void reap(double now);
+  void end_request(RequestId id, FinishReason reason, const Status& error);
+  void trace_step(const SchedulerOutput& plan);
+  void resolve_stall();
   void note_step(const SchedulerOutput& plan, double forward_seconds, double seconds);
 
   EngineConfig config_;
@@ -81,9 +100,11 @@ class EngineCore {
   std::vector<uint64_t> ended_;  // in this step, still held
   uint64_t requests_started_ = 0;
   uint64_t requests_ended_ = 0;
-};
+  EngineTrace trace_;
+  bool started_over_ = false;  // since the last step with rows
+  std::unique_ptr<KvPersist> persist_;
 
-// Seconds of the monotonic clock.
-double monotonic_seconds();
+  friend struct EngineCorePeer;  // for tests, which bring about what should not happen
+};
 
 }  // namespace kvasir

@@ -11,9 +11,9 @@
 
 #include "base/log.h"
 #include "engine/drafters.h"
-#include "engine/memory_plan.h"
+#include "gguf/fingerprint.h"
 #include "gguf/gguf_file.h"
-#include "kvcache/kv_layout.h"
+#include "kvcache/kv_directory.h"
 
 namespace kvasir {
 namespace {
@@ -56,13 +56,13 @@ void give_back_free_memory() {
 #endif
 }
 
-Status size_pool(const ModelConfig& model, EngineConfig* config) {
-  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
-                          KvLayout::make(model.kv_layers(), config->block_size, config->kv_type));
-  const uint32_t length = config->max_model_len != 0 ? config->max_model_len : model.context_length;
-  KVASIR_ASSIGN_OR_RETURN(
-      config->kv_bytes, kv_pool_bytes(layout, read_memory(), config->kv_bytes, config->max_num_seqs, length));
-  return {};
+// What the process will take beside the pool, as far as it is not resident when the pool is sized: logits and
+// scratch, which a first step touches, and for the heap, connections and threads a sum that soaks stay under.
+uint64_t reserved_bytes(const CausalLm& model, const EngineConfig& config) {
+  constexpr uint64_t kProcess = uint64_t{48} << 20;
+  const uint64_t logits =
+      uint64_t{model_limits(config).max_logit_rows} * model.config().vocab_size * sizeof(float);
+  return kProcess + logits + model.scratch_bytes();
 }
 
 }  // namespace
@@ -74,16 +74,47 @@ Result<std::unique_ptr<Llm>> Llm::open(const std::string& path, const Options& o
   std::unique_ptr<Llm> llm(new Llm);
   llm->kernels_ = kernels;
   llm->pool_ = std::make_unique<ThreadPool>(options.threads != 0 ? options.threads : usable_cpus());
-  KVASIR_RETURN_IF_ERROR(llm->load(path, options));
+  std::unique_ptr<KvDirectory> directory;
+  if (!options.kv_directory.empty()) {
+    auto opened = KvDirectory::open(options.kv_directory);
+    if (!opened.ok()) return opened.status();
+    directory = std::move(*opened);
+  }
+  EngineConfig config = options.engine;
+  KVASIR_RETURN_IF_ERROR(llm->load(path, options, &config));
   give_back_free_memory();
-  KVASIR_ASSIGN_OR_RETURN(llm->engine_, llm->start_engine(options.engine));
+  KVASIR_ASSIGN_OR_RETURN(llm->kv_pool_, llm->size_pool(&config));
+  KVASIR_ASSIGN_OR_RETURN(llm->layout_, KvLayout::make(llm->model_->config().kv_layers(), config.block_size,
+                                                       config.kv_type));
+  KVASIR_ASSIGN_OR_RETURN(llm->engine_, llm->make_engine(config, std::move(directory)));
   return llm;
 }
 
-// The tokenizer, the model and what predicts its steps; the file is closed again.
-Status Llm::load(const std::string& path, const Options& options) {
+Result<KvPoolPlan> Llm::size_pool(EngineConfig* config) const {
+  const ModelConfig& model = model_->config();
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
+                          KvLayout::make(model.kv_layers(), config->block_size, config->kv_type));
+  const uint32_t length = config->max_model_len != 0 ? config->max_model_len : model.context_length;
+  KVASIR_ASSIGN_OR_RETURN(KvPoolPlan plan, plan_kv_pool(layout, read_memory(),
+                                                        {.bytes = config->kv_bytes,
+                                                         .reserved = reserved_bytes(*model_, *config),
+                                                         .max_num_seqs = config->max_num_seqs,
+                                                         .max_model_len = length}));
+  config->kv_bytes = plan.bytes;
+  return plan;
+}
+
+uint64_t Llm::sequences_of(uint64_t tokens) const {
+  const uint32_t each = layout_->blocks_for(tokens);
+  return each == 0 ? 0 : kv_pool_.bytes / layout_->block_bytes() / each;
+}
+
+// The tokenizer, the model, what predicts its steps and, where it is to be known again, what identifies it;
+// the file is closed again.
+Status Llm::load(const std::string& path, const Options& options, EngineConfig* config) {
   KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
   KVASIR_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::load(file.metadata()));
+  if (!options.kv_directory.empty()) config->kv_persistence.model = model_fingerprint(file);
   KVASIR_ASSIGN_OR_RETURN(
       model_, CausalLm::load(file, *kernels_, *pool_, model_limits(options.engine), options.progress));
   if (!options.machine) return {};
@@ -110,10 +141,17 @@ DraftGround Llm::draft_ground() {
 }
 
 Result<std::unique_ptr<Engine>> Llm::start_engine(EngineConfig config) {
-  KVASIR_RETURN_IF_ERROR(size_pool(model_->config(), &config));
+  const Result<KvPoolPlan> plan = size_pool(&config);
+  if (!plan.ok()) return plan.status();
+  return make_engine(config, nullptr);
+}
+
+Result<std::unique_ptr<Engine>> Llm::make_engine(const EngineConfig& config,
+                                                 std::unique_ptr<KvDirectory> directory) {
   KVASIR_ASSIGN_OR_RETURN(auto drafters, make_drafters(config, draft_ground()));
   std::unique_ptr<PerfModel> perf = priced_ ? priced_->perf(config, pool_->size()) : nullptr;
-  return Engine::start(config, *model_, *tokenizer_, *kernels_, *pool_, std::move(perf), std::move(drafters));
+  return Engine::start(config, *model_, *tokenizer_, *kernels_, *pool_, std::move(perf), std::move(drafters),
+                       std::move(directory));
 }
 
 Result<Llm::Answer> Llm::generate(Request request, const OnEvent& on_event) {

@@ -12,8 +12,10 @@
 #include "base/thread_pool.h"
 #include "engine/draft_model.h"
 #include "engine/engine.h"
+#include "engine/memory_plan.h"
 #include "engine/request.h"
 #include "kernels/table.h"
+#include "kvcache/kv_layout.h"
 #include "models/causal_lm.h"
 #include "models/weight_sizes.h"
 #include "perf/hardware_profile.h"
@@ -31,6 +33,9 @@ class Llm {
     // kv_bytes 0: chosen from the machine's free memory (engine/memory_plan.h). max_model_len 0: the model's
     // context, as far as that memory reaches.
     EngineConfig engine;
+    // Where cached prefixes are kept over restarts (Engine::start); "": nowhere. One open model holds a
+    // directory.
+    std::string kv_directory;
     CausalLm::Progress progress;
     // Asked once, when the model is there, what the machine can do with its formats, for the engine to
     // predict its steps from; where it is empty or fails, the engine predicts nothing.
@@ -65,6 +70,10 @@ class Llm {
   Result<Completion> complete(std::string_view prompt, const SamplingParams& sampling,
                               const OnEvent& on_event = {});
 
+  // The size of the KV pool and why; and how many sequences of so many tokens fit it at once.
+  const KvPoolPlan& kv_pool() const { return kv_pool_; }
+  uint64_t sequences_of(uint64_t tokens) const;
+
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   CausalLm& model() { return *model_; }
   Engine& engine() { return *engine_; }
@@ -79,7 +88,10 @@ class Llm {
 
  private:
   Llm() = default;
-  Status load(const std::string& path, const Options& options);
+  Status load(const std::string& path, const Options& options, EngineConfig* config);
+  Result<KvPoolPlan> size_pool(EngineConfig* config) const;
+  Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config,
+                                              std::unique_ptr<KvDirectory> directory);
 
   const KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;
@@ -88,6 +100,8 @@ class Llm {
   std::optional<PricedModel> priced_;  // what steps are predicted from
   MachineSource machine_;
   std::vector<DraftModel> drafts_;  // that drafters have loaded
+  std::optional<KvLayout> layout_;
+  KvPoolPlan kv_pool_;
   std::unique_ptr<Engine> engine_;  // ends first
 };
 

@@ -53,8 +53,12 @@ struct CgroupFiles {
 
 // Walks from our cgroup to the mount point; inside a container the path may not exist below it, and the mount
 // point itself is our cgroup.
-std::optional<uint64_t> tightest(const std::string& mount, std::string path, const CgroupFiles& files) {
-  std::optional<uint64_t> left;
+struct CgroupLeft {
+  uint64_t bytes = 0;
+  uint64_t limit = 0;
+};
+std::optional<CgroupLeft> tightest(const std::string& mount, std::string path, const CgroupFiles& files) {
+  std::optional<CgroupLeft> left;
   for (;;) {
     while (!path.empty() && path.back() == '/') path.pop_back();
     const std::string dir = mount + path + "/";
@@ -64,11 +68,22 @@ std::optional<uint64_t> tightest(const std::string& mount, std::string path, con
       const uint64_t droppable = read_field(dir + "memory.stat", files.reclaimable).value_or(0);
       const uint64_t used = *usage - std::min(*usage, droppable);
       const uint64_t here = *limit - std::min(*limit, used);
-      left = std::min(left.value_or(here), here);
+      if (!left || here < left->bytes) left = {here, *limit};
     }
     if (path.empty()) return left;
     path.erase(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
   }
+}
+
+std::string mib(uint64_t bytes) {
+  return fmt::format("{} MiB", bytes >> 20);
+}
+
+std::string describe_usable(const MemoryReadings& readings) {
+  const uint64_t usable = usable_memory(readings);
+  if (readings.cgroup_left && *readings.cgroup_left <= readings.available)
+    return fmt::format("{} that the container's limit of {} leaves", mib(usable), mib(readings.cgroup_limit));
+  return fmt::format("{} of memory that are free", mib(usable));
 }
 
 }  // namespace
@@ -78,8 +93,10 @@ MemoryReadings read_memory(const std::string& root) {
   readings.available = read_field(root + "/proc/meminfo", "MemAvailable:").value_or(0) * 1024;
   const CgroupFiles v2 = {"memory.max", "memory.current", "inactive_file"};
   const CgroupFiles v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-  const auto add = [&](std::optional<uint64_t> left) {
-    if (left) readings.cgroup_left = std::min(readings.cgroup_left.value_or(*left), *left);
+  const auto add = [&](const std::optional<CgroupLeft>& left) {
+    if (!left || left->bytes >= readings.cgroup_left.value_or(UINT64_MAX)) return;
+    readings.cgroup_left = left->bytes;
+    readings.cgroup_limit = left->limit;
   };
   add(tightest(root + "/sys/fs/cgroup", own_cgroup(root, true).value_or(""), v2));
   add(tightest(root + "/sys/fs/cgroup/memory", own_cgroup(root, false).value_or(""), v1));
@@ -90,22 +107,31 @@ uint64_t usable_memory(const MemoryReadings& readings) {
   return std::min(readings.available, readings.cgroup_left.value_or(readings.available));
 }
 
-Result<uint64_t> kv_pool_bytes(const KvLayout& layout, const MemoryReadings& readings, uint64_t requested,
-                               uint32_t max_num_seqs, uint32_t max_model_len) {
+Result<KvPoolPlan> plan_kv_pool(const KvLayout& layout, const MemoryReadings& readings,
+                                const KvPoolWish& wish) {
   const uint64_t usable = usable_memory(readings);
-  if (requested > usable)
-    return resource_exhausted(fmt::format("a KV pool of {} MiB was asked for, and {} MiB of memory are free",
-                                          requested >> 20, usable >> 20));
-  if (requested != 0) return requested;
-  uint64_t wanted = uint64_t{layout.blocks_for(max_model_len)} * layout.block_bytes();
-  if (__builtin_mul_overflow(wanted, uint64_t{max_num_seqs}, &wanted)) wanted = UINT64_MAX;
-  const uint64_t bytes = std::min(wanted, usable / 5 * 4);
+  const uint64_t most = usable - std::min(usable, wish.reserved);
+  const std::string there = describe_usable(readings);
+  if (wish.bytes > most)
+    return resource_exhausted(
+        fmt::format("a KV pool of {} was asked for; there are {}, and {} are needed beside it: at most {}",
+                    mib(wish.bytes), there, mib(wish.reserved), mib(most)));
+  if (wish.bytes != 0) return KvPoolPlan{wish.bytes, "as was asked for"};
+  uint64_t wanted = uint64_t{layout.blocks_for(wish.max_model_len)} * layout.block_bytes();
+  if (__builtin_mul_overflow(wanted, uint64_t{wish.max_num_seqs}, &wanted)) wanted = UINT64_MAX;
+  const uint64_t fifths = usable / 5 * 4;
+  const uint64_t bytes = std::min({wanted, fifths, most});
   const uint64_t least = uint64_t{layout.units()} * layout.block_bytes();
   if (bytes < least)
-    return resource_exhausted(
-        fmt::format("{} MiB of memory are free, too little for a KV pool (one block takes {} KiB)",
-                    usable >> 20, least >> 10));
-  return bytes;
+    return resource_exhausted(fmt::format(
+        "there are {}, and {} are needed beside the KV pool: too little for one (a block takes {} "
+        "KiB)",
+        there, mib(wish.reserved), least >> 10));
+  if (bytes == wanted)
+    return KvPoolPlan{
+        bytes, fmt::format("enough for {} sequences of {} tokens", wish.max_num_seqs, wish.max_model_len)};
+  if (bytes == fifths) return KvPoolPlan{bytes, fmt::format("four fifths of the {}", there)};
+  return KvPoolPlan{bytes, fmt::format("of the {}, less {} for everything else", there, mib(wish.reserved))};
 }
 
 }  // namespace kvasir

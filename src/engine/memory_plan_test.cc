@@ -70,38 +70,76 @@ TEST_F(MemoryFiles, UsageAboveTheLimitLeavesNothing) {
   EXPECT_EQ(usable(), 0u);
 }
 
-TEST(KvPoolBytes, EnoughForAllButNotMoreThanFourFifths) {
-  const KvLayout layout =
-      KvLayout::make(std::vector<KvLayerSpec>(8, {2, 64, 0}), 32).value();  // 4 KiB a token
-  const MemoryReadings plenty = {1000 * kMiB, std::nullopt};
-  EXPECT_EQ(kv_pool_bytes(layout, plenty, 0, 4, 1024).value(), 4 * 1024 * 4096u);
-  EXPECT_EQ(kv_pool_bytes(layout, plenty, 0, 4000000000u, 131072).value(), 800 * kMiB);
-  const MemoryReadings boxed = {1000 * kMiB, 100 * kMiB};
-  EXPECT_EQ(kv_pool_bytes(layout, boxed, 0, 64, 131072).value(), 80 * kMiB);
-  EXPECT_EQ(kv_pool_bytes(layout, boxed, 90 * kMiB, 64, 131072).value(), 90 * kMiB);
+TEST_F(MemoryFiles, TheLimitThatLeavesLeastIsNamed) {
+  write("/proc/self/cgroup", "0::/app\n");
+  write("/sys/fs/cgroup/app/memory.max", "7340032\n");
+  write("/sys/fs/cgroup/app/memory.current", "1048576\n");
+  write("/sys/fs/cgroup/memory.max", "5242880\n");
+  write("/sys/fs/cgroup/memory.current", "2097152\n");
+  const MemoryReadings readings = read_memory(root_.string());
+  EXPECT_EQ(readings.cgroup_left, 3 * kMiB);
+  EXPECT_EQ(readings.cgroup_limit, 5 * kMiB);
 }
 
-TEST(KvPoolBytes, Int8HoldsAlmostTwiceTheTokens) {
+class KvPoolPlans : public testing::Test {
+ protected:
+  // 4 KiB a token, blocks of 32.
+  KvLayout layout_ = KvLayout::make(std::vector<KvLayerSpec>(8, {2, 64, 0}), 32).value();
+  MemoryReadings free_{1000 * kMiB, std::nullopt, 0};
+  MemoryReadings boxed_{1000 * kMiB, 100 * kMiB, 128 * kMiB};
+
+  KvPoolPlan plan(const MemoryReadings& readings, const KvPoolWish& wish) {
+    return plan_kv_pool(layout_, readings, wish).value();
+  }
+};
+
+TEST_F(KvPoolPlans, EnoughForAllButNotMoreThanFourFifths) {
+  KvPoolPlan p = plan(free_, {.max_num_seqs = 4, .max_model_len = 1024});
+  EXPECT_EQ(p.bytes, 4 * 1024 * 4096u);
+  EXPECT_EQ(p.reason, "enough for 4 sequences of 1024 tokens");
+  p = plan(free_, {.max_num_seqs = 4000000000u, .max_model_len = 131072});
+  EXPECT_EQ(p.bytes, 800 * kMiB);
+  EXPECT_EQ(p.reason, "four fifths of the 1000 MiB of memory that are free");
+  p = plan(boxed_, {.max_num_seqs = 64, .max_model_len = 131072});
+  EXPECT_EQ(p.bytes, 80 * kMiB);
+  EXPECT_EQ(p.reason, "four fifths of the 100 MiB that the container's limit of 128 MiB leaves");
+  p = plan(boxed_, {.bytes = 90 * kMiB, .max_num_seqs = 64, .max_model_len = 131072});
+  EXPECT_EQ(p.bytes, 90 * kMiB);
+  EXPECT_EQ(p.reason, "as was asked for");
+}
+
+TEST_F(KvPoolPlans, WhatElseIsNeededIsLeft) {
+  const KvPoolPlan p = plan(boxed_, {.reserved = 30 * kMiB, .max_num_seqs = 64, .max_model_len = 131072});
+  EXPECT_EQ(p.bytes, 70 * kMiB);
+  EXPECT_EQ(p.reason,
+            "of the 100 MiB that the container's limit of 128 MiB leaves, less 30 MiB for everything "
+            "else");
+  const KvPoolWish most = {.bytes = 70 * kMiB, .reserved = 30 * kMiB};
+  EXPECT_EQ(plan(boxed_, most).bytes, 70 * kMiB);
+  const auto more = plan_kv_pool(layout_, boxed_, {.bytes = 71 * kMiB, .reserved = 30 * kMiB});
+  ASSERT_FALSE(more.ok());
+  EXPECT_EQ(more.status().code(), ErrorCode::kResourceExhausted);
+  for (const char* number : {"71 MiB", "100 MiB", "128 MiB", "30 MiB", "at most 70 MiB"})
+    EXPECT_NE(more.message().find(number), std::string::npos) << more.message();
+}
+
+TEST_F(KvPoolPlans, Int8HoldsAlmostTwiceTheTokens) {
   const std::vector<KvLayerSpec> layers(8, {2, 64, 0});
-  const MemoryReadings boxed = {100 * kMiB, std::nullopt};
   uint64_t tokens[2];
   for (const KvType type : {KvType::kF16, KvType::kInt8}) {
-    const KvLayout layout = KvLayout::make(layers, 32, type).value();
-    const uint64_t bytes = kv_pool_bytes(layout, boxed, 0, 64, 131072).value();
+    layout_ = KvLayout::make(layers, 32, type).value();
+    const uint64_t bytes = plan(boxed_, {.max_num_seqs = 64, .max_model_len = 131072}).bytes;
     EXPECT_EQ(bytes, 80 * kMiB);
-    tokens[static_cast<size_t>(type)] = bytes / layout.bytes_per_token();
+    tokens[static_cast<size_t>(type)] = bytes / layout_.bytes_per_token();
   }
   EXPECT_GT(tokens[1], tokens[0] * 18 / 10);
 }
 
-TEST(KvPoolBytes, RefusesWhatIsNotThere) {
-  const KvLayout layout = KvLayout::make(std::vector<KvLayerSpec>(8, {2, 64, 0}), 32).value();
-  const Result<uint64_t> more = kv_pool_bytes(layout, {100 * kMiB, std::nullopt}, 200 * kMiB, 1, 64);
-  ASSERT_FALSE(more.ok());
-  EXPECT_EQ(more.status().code(), ErrorCode::kResourceExhausted);
-  EXPECT_NE(more.message().find("200"), std::string::npos);
-  EXPECT_NE(more.message().find("100"), std::string::npos);
-  EXPECT_FALSE(kv_pool_bytes(layout, {1000, std::nullopt}, 0, 1, 64).ok());
+TEST_F(KvPoolPlans, RefusesWhatIsNotThere) {
+  EXPECT_FALSE(plan_kv_pool(layout_, boxed_, {.bytes = 200 * kMiB}).ok());
+  EXPECT_FALSE(plan_kv_pool(layout_, {1000, std::nullopt, 0}, {.max_num_seqs = 1, .max_model_len = 64}).ok());
+  EXPECT_FALSE(
+      plan_kv_pool(layout_, boxed_, {.reserved = 100 * kMiB, .max_num_seqs = 1, .max_model_len = 64}).ok());
 }
 
 }  // namespace

@@ -107,6 +107,59 @@ TEST(PrefixSharing, SlidingWindowModelHitsInTheNextTurn) {
   rig.expect_right(second, next);
 }
 
+// A client that lost its connection asks again: what was computed before is not computed again.
+TEST(PrefixSharing, ARetryGoesOnWhereTheCancelledOneStopped) {
+  for (const std::vector<uint32_t>& windows : {std::vector<uint32_t>{0, 0}, {24, 24, 0}}) {
+    RigOptions options;
+    options.model.windows = windows;
+    CoreRig rig(options);
+    Request r = fake_request(fake_prompt(300, 1), 60);
+    r.sampling.ignore_eos = true;
+    uint64_t id = rig.add(r);
+    for (int i = 0; i < 3; ++i) rig.step();  // 64 rows each
+    rig.core->cancel(RequestId{id});
+    EXPECT_EQ((rig.answers[{id, 0}].finish), FinishReason::kCancelled);
+    EXPECT_EQ(rig.core->update_stats().blocks_used, 0u);
+
+    id = rig.add(r);
+    uint64_t before = rig.model.rows;
+    while ((rig.answers[{id, 0}].output_tokens) < 40) rig.step();
+    EXPECT_EQ((rig.answers[{id, 0}].cached_tokens), 192u);
+    EXPECT_EQ(rig.model.rows - before, 300u - 192 + 39);
+    rig.core->cancel(RequestId{id});
+
+    id = rig.add(r);
+    before = rig.model.rows;
+    rig.run();
+    EXPECT_EQ((rig.answers[{id, 0}].cached_tokens), 288u) << "300 tokens: eighteen whole blocks";
+    EXPECT_EQ(rig.model.rows - before, 300u - 288 + 59);
+    rig.expect_right(id, r);
+    const EngineStats& stats = rig.core->update_stats();
+    EXPECT_EQ(stats.prefix_queries, 900u);
+    EXPECT_EQ(stats.prefix_hits, 192u + 288);
+  }
+}
+
+// What is counted and told is what was served at first; to be computed again after a preemption is no hit.
+TEST(PrefixSharing, PreemptionDoesNotCountAsAHit) {
+  RigOptions options;
+  options.blocks = 18;
+  options.max_model_len = 200;
+  CoreRig rig(options);
+  std::vector<uint64_t> ids;
+  for (uint32_t i = 0; i < 4; ++i) {
+    Request r = fake_request(fake_prompt(60, i), 90, 0.8f, i);
+    r.sampling.ignore_eos = true;
+    ids.push_back(rig.add(r));
+  }
+  rig.run();
+  const EngineStats& stats = rig.core->update_stats();
+  EXPECT_GT(stats.preemptions, 0u);
+  EXPECT_EQ(stats.prefix_queries, 240u);
+  EXPECT_EQ(stats.prefix_hits, 0u);
+  for (const uint64_t id : ids) EXPECT_EQ((rig.answers[{id, 0}].cached_tokens), 0u);
+}
+
 // Another user's request in between changes nothing, whether anything is cached or not.
 TEST(PrefixSharing, ARequestLeavesNoTraceInTheNext) {
   for (const bool caching : {true, false}) {

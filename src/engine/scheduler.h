@@ -71,12 +71,15 @@ class Scheduler {
   // It has finished or was cancelled: forgets it and releases its blocks.
   void remove(Sequence& sequence);
 
-  // The next step. When there is work it has at least one row. Valid until the next call. Drafts of running
-  // sequences get rows behind their one pending token where there is room; what gets none is dropped from
-  // them.
+  // The next step. When there is work and the scheduler is sound it has at least one row; none is a stall,
+  // and start_over() may end it. Valid until the next call. Drafts of running sequences get rows behind their
+  // one pending token where there is room; what gets none is dropped from them.
   const SchedulerOutput& plan();
   // Of the drafts in the plan, less has become known than they had room for: gives the rows back.
   const SchedulerOutput& trim_drafts();
+
+  // Preempts every running sequence, and nobody waits for another any more.
+  void start_over();
 
   bool has_work() const { return !running_.empty() || !waiting_.empty(); }
   const std::vector<Sequence*>& running() const { return running_; }

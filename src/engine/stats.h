@@ -31,6 +31,18 @@ struct EngineStats {
   uint64_t preemptions = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
   double step_seconds = 0;  // time inside steps
+  // No step that ended within the bound (Watchdog); steps that could not be planned, and requests that were
+  // ended with an error because of that.
+  uint64_t stalls_seen = 0, stalls_resolved = 0, stalls_failed_requests = 0;
+  // Cached prefixes kept in a file (KvPersist).
+  struct Persistence {
+    bool enabled = false;
+    uint64_t restored_tokens = 0, restored_blocks = 0, dropped_blocks = 0;  // at the start
+    uint64_t saves = 0, failures = 0;
+    uint64_t saved_bytes = 0, saved_blocks = 0;  // of the last save
+    double saved_seconds = 0;                    // that it took
+  };
+  Persistence persistence;
   // How steps were predicted (engine/step_forecast.h).
   struct Forecast {
     uint64_t steps = 0;

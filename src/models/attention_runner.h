@@ -32,6 +32,8 @@ class AttentionRunner {
   void run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
            const StepBuffers& buffers, const LayerHeads& heads);
 
+  size_t bytes() const { return partials_.size(); }
+
   // The buffer of partial results is no larger than a step of max_rows rows over the whole context needs, and
   // never larger than this; what finds no place in it is not cut.
   static constexpr size_t kMaxPartialBytes = size_t{8} << 20;

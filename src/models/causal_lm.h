@@ -39,6 +39,8 @@ class CausalLm {
 
   virtual const ModelConfig& config() const = 0;
   virtual size_t weight_bytes() const = 0;
+  // Memory that forward() works in, reserved when the model is loaded and first touched when it is needed.
+  virtual size_t scratch_bytes() const { return 0; }
 
   // Computes the batch: writes K and V of every row into `kv`; then the logits, one row of
   // config().vocab_size after the other, of those logit_rows that want all; and into best[i] those of

@@ -20,6 +20,8 @@ class OutputHead {
   OutputHead(const ModelConfig& config, const CausalLm::Limits& limits, const KernelTable& kernels,
              uint32_t threads);
 
+  size_t bytes() const { return tiles_.size(); }
+
   struct Args {
     const ForwardBatch& batch;
     const PackedMatrix& weights;

@@ -42,6 +42,8 @@ class StepBuffers {
 
   std::byte* scratch(uint32_t thread) const { return scratch_ + thread * kScratchBytes; }
 
+  size_t bytes() const { return memory_.size(); }
+
   static constexpr size_t kScratchBytes =
       kLinearScratchBytes > kAttnScratchBytes ? kLinearScratchBytes : kAttnScratchBytes;
 

@@ -25,6 +25,7 @@ class Transformer final : public CausalLm {
 
   const ModelConfig& config() const override { return config_; }
   size_t weight_bytes() const override { return weights_.memory.size(); }
+  size_t scratch_bytes() const override { return buffers_.bytes() + attention_.bytes() + head_.bytes(); }
   void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
                std::span<BestLogits> best) override;
   void set_profile(StepProfile* profile) override { profile_ = profile; }

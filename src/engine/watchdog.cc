@@ -1,0 +1,73 @@
+#include "engine/watchdog.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/clock.h"
+
+namespace kvasir {
+
+Watchdog::Watchdog(const Options& options, const EngineTrace& trace, std::function<double()> work_waits_since)
+    : options_(options), trace_(trace), work_waits_since_(std::move(work_waits_since)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+Status Watchdog::health() const {
+  const std::lock_guard lock(mutex_);
+  return health_;
+}
+
+uint64_t Watchdog::stalls() const {
+  const std::lock_guard lock(mutex_);
+  return stalls_;
+}
+
+void Watchdog::run() {
+  const std::chrono::duration<double> pause(std::min(1.0, options_.seconds / 4));
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, pause, [this] { return stop_; })) {
+    lock.unlock();
+    look(monotonic_seconds());
+    lock.lock();
+  }
+}
+
+void Watchdog::look(double now) {
+  const EngineTrace::State state = trace_.state();
+  const bool idle = state.phase == EngineTrace::Phase::kIdle;
+  const double since = idle ? work_waits_since_() : state.moved;  // 0: nothing is to do
+  const double bound = std::max(options_.seconds, options_.patience * state.predicted);
+  const double still = now - std::max(since, state.moved);
+  const bool stalled = since > 0 && still > bound;
+  const std::lock_guard lock(mutex_);
+  if (!stalled) {
+    if (!health_.ok()) spdlog::warn("the engine moves again after {:.1f} s", now - stalled_since_);
+    health_ = {};
+    reported_ = 0;
+    return;
+  }
+  if (health_.ok()) {
+    ++stalls_;
+    stalled_since_ = now - still;
+  }
+  health_ =
+      unavailable(fmt::format("the engine has not moved for {:.0f} s: {}", still, trace_summary(state, now)));
+  if (reported_ != 0 && now - reported_ < bound) return;
+  reported_ = now;
+  spdlog::error("{}. {}", health_.message(), trace_details(state));
+}
+
+}  // namespace kvasir

@@ -1,0 +1,55 @@
+// What kvcache/kv_file.h writes under a numerics version must be what that version computes.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/sha256.h"
+#include "kernels/numerics_version.h"
+#include "tests/model_fixture.h"
+
+namespace kvasir {
+namespace {
+
+struct Known {
+  const char* file;
+  KvType type;
+  const char* digest;  // of the blocks of 64 tokens, under kNumericsVersion
+};
+
+class NumericsVersion : public testing::TestWithParam<Known> {};
+
+TEST_P(NumericsVersion, CoversEveryBitOfKAndV) {
+  const Known& known = GetParam();
+  if (!std::filesystem::exists(model_path(known.file))) GTEST_SKIP() << known.file << " is absent";
+  LoadedModel loaded(known.file, best_isa(), 2, 32, known.type);
+  const LoadedModel::Tables tables = loaded.make_tables(0, 2);
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions;
+  for (int32_t p = 0; p < 64; ++p) {
+    tokens.push_back((p * 7919 + 13) % static_cast<int32_t>(loaded.vocab()));
+    positions.push_back(p);
+  }
+  const std::vector<ForwardBatch::Sequence> sequences = {{0, 64, tables.pointers}};
+  loaded.model().forward({tokens, positions, sequences, {}, {}}, loaded.store(), {});
+  Sha256 hash;
+  for (const std::vector<BlockId>& group : tables.ids) {
+    for (const BlockId id : group) hash.update(loaded.store().block_bytes(id));
+  }
+  EXPECT_EQ(hex_text(hash.finish()), known.digest)
+      << "K or V of version " << kNumericsVersion
+      << " moved: raise kNumericsVersion and write the new digests here";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, NumericsVersion,
+                         testing::Values(Known{"smollm2-135m-instruct-q4_1.gguf", KvType::kF16, "?"},
+                                         Known{"smollm2-135m-instruct-q4_1.gguf", KvType::kInt8, "?"},
+                                         Known{"gemma-3-270m-q4_k_m.gguf", KvType::kF16, "?"},
+                                         Known{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", KvType::kF16, "?"}),
+                         [](const auto& info) {
+                           return model_test_name(info.param.file) +
+                                  (info.param.type == KvType::kInt8 ? "_int8" : "_f16");
+                         });
+
+}  // namespace
+}  // namespace kvasir
