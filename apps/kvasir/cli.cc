@@ -50,6 +50,7 @@ int fail_to_open(const Status& status, bool described) {
     case ErrorCode::kInvalidArgument:
       return fail(kExitUsage, status.message());
     case ErrorCode::kInternal:
+    case ErrorCode::kUnavailable:
       return fail(kExitFailure, status.message());
     default:
       return fail(kExitModel, status.message(),

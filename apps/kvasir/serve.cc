@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "apps/kvasir/cli.h"
 #include "apps/kvasir/engine_flags.h"
+#include "apps/kvasir/human_size.h"
 #include "apps/kvasir/load_progress.h"
 #include "apps/kvasir/machine_reference.h"
 #include "apps/kvasir/model_facts.h"
@@ -23,6 +25,7 @@ struct ServeFlags {
   std::string key_file;
   bool insecure = false;
   uint32_t max_itl_ms = 0;  // 0: chosen
+  std::string kv_directory, kv_size;
   uint32_t shutdown_seconds = 30;
 };
 
@@ -46,6 +49,11 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
       ->type_name("FILE")
       ->check(not_empty())
       ->group(kNetwork);
+  verb.add_flag("--share-cache-between-keys", flags.server.keys_share_cache,
+                "Let a cached prefix serve every key (default: only the key it was computed for, so that "
+                "nobody can "
+                "find out what another asked)")
+      ->group(kNetwork);
   verb.add_flag("--insecure-no-auth", flags.insecure, "Listen beyond this machine without a key")
       ->group(kNetwork);
   verb.add_option("--cors-origin", flags.server.access.cors_origins,
@@ -68,6 +76,59 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
       ->group(kNetwork);
 }
 
+void add_persistence_flags(CLI::App& verb, ServeFlags& flags) {
+  constexpr const char* kKeep = "Over restarts and faults";
+  verb.add_option(
+          "--kv-persist", flags.kv_directory,
+          "Directory to keep the KV cache's prefixes in, so that a restarted server still knows its system "
+          "prompts; they are written there when it ends and now and then. Prompts can be read from it: it is "
+          "made for its owner only")
+      ->type_name("DIR")
+      ->check(not_empty())
+      ->group(kKeep);
+  verb.add_option("--kv-persist-size", flags.kv_size,
+                  "Most bytes of it, the most recently used prefixes first")
+      ->type_name("SIZE")
+      ->check(not_empty())
+      ->default_str("4G")
+      ->group(kKeep);
+  verb.add_option("--kv-persist-interval", flags.engine.engine.kv_persistence.interval_seconds,
+                  "Seconds between writes while the server runs; 0 writes only when it ends")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 1e7))
+      ->capture_default_str()
+      ->group(kKeep);
+  verb.add_option(
+          "--stall-timeout", flags.engine.engine.stall_seconds,
+          "Seconds without any progress, though there is work, after which /health says 503 and why; 0 "
+          "never does")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 1e7))
+      ->capture_default_str()
+      ->group(kKeep);
+}
+
+// What the flags say about keeping prefixes.
+Status set_persistence(const ServeFlags& flags, Llm::Options* options) {
+  if (!flags.kv_size.empty()) {
+    const Result<uint64_t> size = parse_size(flags.kv_size);
+    if (!size.ok()) return invalid_argument("--kv-persist-size: " + size.message());
+    options->engine.kv_persistence.max_bytes = *size;
+  }
+  if (!flags.kv_directory.empty() && !options->engine.enable_prefix_caching)
+    return invalid_argument(
+        "--kv-persist keeps the prefix cache, which --no-enable-prefix-caching turns off");
+  options->kv_directory = flags.kv_directory;
+  return {};
+}
+
+// Request bodies in flight must not outgrow a small machine or container.
+void bound_bodies(ApiServerConfig* config) {
+  HttpServerConfig& http = config->http;
+  const size_t share = usable_memory(read_memory()) / 16;
+  http.inflight_body_bytes = std::min(http.inflight_body_bytes, std::max(share, http.limits.body_bytes));
+}
+
 // Refuses what would put an open server on a network.
 int check_exposure(const ApiServer& server, const ServeFlags& flags) {
   if (server.loopback() || flags.insecure || !flags.server.access.api_keys.empty()) return kExitOk;
@@ -82,6 +143,9 @@ int serve(ServeFlags flags) {
   auto options = flags.engine.options();
   if (!options.ok()) return fail(kExitUsage, options.message());
   options->engine.max_itl_seconds = 1e-3 * flags.max_itl_ms;
+  if (Status status = set_persistence(flags, &*options); !status.ok())
+    return fail(kExitUsage, status.message());
+  bound_bodies(&flags.server);
   if (Status status = read_key_file(flags.key_file, &flags.server.access.api_keys); !status.ok()) {
     return fail(kExitUsage, status.message());
   }
@@ -143,11 +207,13 @@ Verb add_serve_verb(CLI::App& root) {
                    "and any is taken)")
       ->type_name("NAME")
       ->check(not_empty());
+  add_persistence_flags(*verb, *flags);
   add_network_flags(*verb, *flags);
   verb->footer(
       "Examples:\n"
       "  kvasir serve model.gguf\n"
       "  kvasir serve model.gguf --kv-memory 2G --max-num-seqs 32 --kv-cache-dtype int8\n"
+      "  kvasir serve model.gguf --kv-persist ~/.cache/kvasir\n"
       "  kvasir serve model.gguf --host 0.0.0.0 --api-key secret\n\n"
       "SIGTERM or Ctrl-C lets running requests finish, a second one ends them. docs/api.md describes the "
       "API.\n" +

@@ -11,6 +11,19 @@
 
 namespace kvasir {
 
+namespace {
+
+// How many conversations the pool holds at once, if all are as long as can be and if they are shorter.
+std::string conversations_text(const Llm& llm, uint64_t window) {
+  std::string text = fmt::format("{} conversations of all {} tokens", llm.sequences_of(window), window);
+  for (const uint64_t tokens : {4000u, 1000u}) {
+    if (tokens < window) text += fmt::format(", or {} of {}", llm.sequences_of(tokens), tokens);
+  }
+  return text;
+}
+
+}  // namespace
+
 void print_serve_summary(Llm& llm, const ModelFacts& facts, const ApiServer& server, bool needs_key) {
   const Engine& engine = llm.engine();
   const uint64_t tokens = engine.kv_token_capacity();
@@ -29,9 +42,11 @@ void print_serve_summary(Llm& llm, const ModelFacts& facts, const ApiServer& ser
                  window < facts.config.context_length
                      ? fmt::format(" (the model could take {})", facts.config.context_length)
                      : "");
-  fmt::format_to(out, "  KV cache  {}: {} tokens in blocks of {}, {} per token ({})\n",
-                 size_text(engine.config().kv_bytes), tokens, engine.config().block_size,
-                 size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type));
+  fmt::format_to(out, "  KV cache  {} ({}): {} tokens in blocks of {}, {} per token ({})\n",
+                 size_text(engine.config().kv_bytes), llm.kv_pool().reason, tokens,
+                 engine.config().block_size, size_text(facts.kv_bytes_per_token),
+                 kv_type_name(facts.kv_type));
+  fmt::format_to(out, "            room for {}\n", conversations_text(llm, window));
   fmt::format_to(out, "  compute   {} threads, {}\n", llm.pool().size(), isa_name(llm.kernels().isa));
   fmt::format_to(out, "  serving   {}\n\n", url);
   fmt::format_to(out, "Try it:\n  curl -s {}/chat/completions -H 'Content-Type: application/json' {}\\\n",

@@ -70,11 +70,13 @@ bool AccessPolicy::origin_allowed(const HttpRequest& request) const {
                      [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
 }
 
-bool AccessPolicy::key_accepted(const HttpRequest& request) const {
+std::string_view AccessPolicy::key_of(const HttpRequest& request) const {
   const std::string_view key = presented_key(request);
-  bool accepted = false;
-  for (const std::string& secret : api_keys) accepted = equal_in_constant_time(key, secret) || accepted;
-  return accepted;
+  std::string_view found;
+  for (const std::string& secret : api_keys) {
+    if (equal_in_constant_time(key, secret)) found = secret;
+  }
+  return found;
 }
 
 Problem AccessPolicy::check(const HttpRequest& request, bool open_route) const {
@@ -90,7 +92,7 @@ Problem AccessPolicy::check(const HttpRequest& request, bool open_route) const {
     error.message = "requests from this origin are not allowed; --cors-origin adds origins";
     return error;
   }
-  if (open_route || request.method == "OPTIONS" || api_keys.empty() || key_accepted(request))
+  if (open_route || request.method == "OPTIONS" || api_keys.empty() || !key_of(request).empty())
     return std::nullopt;
   error.status = 401;
   error.type = "authentication_error";

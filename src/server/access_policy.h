@@ -23,12 +23,14 @@ struct AccessPolicy {
   // nullopt when the request may go on. `open_route`: health checks, which need no key.
   Problem check(const HttpRequest& request, bool open_route) const;
 
+  // Which of the keys the request presents; "" where none is needed, or it presents none of them.
+  std::string_view key_of(const HttpRequest& request) const;
+
   // The CORS headers of an answer; empty for same-origin requests and for origins that are not allowed.
   std::vector<HttpHeader> cors_headers(const HttpRequest& request) const;
 
  private:
   bool origin_allowed(const HttpRequest& request) const;
-  bool key_accepted(const HttpRequest& request) const;
   bool host_accepted(std::string_view host) const;
 };
 

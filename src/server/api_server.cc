@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "server/cache_domain.h"
 #include "server/json_input.h"
 #include "server/json_writer.h"
 #include "server/request_fields.h"
@@ -184,12 +185,16 @@ void ApiServer::answer_live(const Exchange& exchange) {
 
 void ApiServer::answer_health(const Exchange& exchange) {
   const State state = state_;
-  if (state == State::kReady) return answer_live(exchange);
+  const Model* model = ready_model_;
+  const Status engine = model != nullptr ? model->served.engine->health() : Status();
+  if (state == State::kReady && engine.ok()) return answer_live(exchange);
+  std::string message = state == State::kLoading ? "Loading model" : "Shutting down";
+  if (!engine.ok()) message = engine.message();
   JsonWriter json;
   json.begin_object().key("error").begin_object();
-  json.field("message", state == State::kLoading ? "Loading model" : "Shutting down");
+  json.field("message", message);
   json.field("type", "unavailable_error").null_field("param").field("code", 503).end_object();
-  json.field("status", state_word());
+  json.field("status", engine.ok() ? state_word() : std::string_view("stalled"));
   if (state == State::kLoading) json.field("progress", progress_.load());
   json.end_object();
   exchange->respond({503, "application/json", {{"Retry-After", "1"}}, json.take()});
@@ -287,6 +292,9 @@ Problem ApiServer::prepare_generation(const Exchange& exchange, bool chat) {
     error.code = "model_not_found";
     return error;
   }
+  const std::string_view key =
+      config_.keys_share_cache ? std::string_view() : config_.access.key_of(exchange->request());
+  request.cache_salt = cache_domain(key, request.cache_salt);
   std::vector<Prompt> prompts;
   if (Problem problem = model.prompts.build(&request, &prompts)) return problem;
   const auto choices = static_cast<uint32_t>(request.n);

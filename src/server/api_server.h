@@ -20,6 +20,8 @@ namespace kvasir {
 struct ApiServerConfig {
   HttpServerConfig http;
   AccessPolicy access;  // check_host is set by the server: only when it listens on loopback
+  bool keys_share_cache =
+      false;  // cached prefixes serve every API key, not only the one they were computed for
   unsigned workers = 2;
   size_t max_waiting_jobs = 1024;
 };

@@ -125,6 +125,11 @@ class FakeEngine final : public Engine {
     stats.blocks_used = 25;
     stats.prefix_queries = 40;
     stats.prefix_hits = 10;
+    stats.stalls_seen = 2;
+    stats.stalls_resolved = 3;
+    stats.persistence.enabled = true;
+    stats.persistence.restored_tokens = 640;
+    stats.persistence.saved_bytes = 4096;
     stats.time_to_first_token = {{0.1, 1.0}, {3, 2, 1}, 4.5};
     stats.forecast = {.steps = 4,
                       .predicted_seconds = 1.5,
@@ -133,6 +138,9 @@ class FakeEngine final : public Engine {
                       .recent = {.count = 4, .median = 0.0625, .p90 = 0.25, .bias = -0.125},
                       .factors = {2, 1, 1, 0.5}};
     return stats;
+  }
+  Status health() const override {
+    return stalled ? unavailable("the engine has not moved for 99 s") : Status();
   }
   const EngineConfig& config() const override { return limits; }
   uint64_t kv_token_capacity() const override { return 4096; }
@@ -148,7 +156,8 @@ class FakeEngine final : public Engine {
   size_t max_requests = 100;
   Status refusal;  // of every request, if it is an error
   std::atomic<int> step_ms{0};
-  std::atomic<bool> fail{false};  // the next step of every request is an error
+  std::atomic<bool> stalled{false};  // what health() says
+  std::atomic<bool> fail{false};     // the next step of every request is an error
   std::atomic<int> submitted{0}, cancelled{0};
   Request last_request;
 

@@ -328,7 +328,9 @@ const RequestField kFields[] = {
     {"response_format", "", kBoth, T::kObject, -kInf, kInf, false, "text", "Only `{\"type\": \"text\"}`.",
      kUsed, read_response_format},
     {"cache_salt", "", kBoth, T::kString, 1, 1024, false, "none",
-     "Requests share cached prefixes only with requests of the same salt.", kUsed, set<&Request::cache_salt>},
+     "Requests share cached prefixes only with requests of the same salt (and, where the server has API "
+     "keys, of the same key).",
+     kUsed, set<&Request::cache_salt>},
     {"speculate", "", kBoth, T::kString, 1, 256, false, "auto",
      "Which of the server's drafters may guess tokens ahead for this request: `auto`, `off`, or names "
      "separated "

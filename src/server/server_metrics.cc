@@ -150,6 +150,34 @@ void add_steps(Exposition& out, const EngineStats& s) {
   out.histogram("vllm:iteration_tokens_total", "Rows per step.", s.iteration_tokens);
 }
 
+void add_persistence(Exposition& out, const EngineStats::Persistence& p) {
+  out.gauge("kvasir_kv_persist_restored_tokens",
+            "Tokens of cached prefixes taken from the file at the start.",
+            static_cast<double>(p.restored_tokens));
+  out.gauge("kvasir_kv_persist_dropped_blocks", "Blocks of that file that were damaged or had no use.",
+            static_cast<double>(p.dropped_blocks));
+  out.counter("kvasir_kv_persist_saves_total", "Saves of the cached prefixes.", static_cast<double>(p.saves));
+  out.counter("kvasir_kv_persist_failures_total", "Saves that failed.", static_cast<double>(p.failures));
+  out.gauge("kvasir_kv_persist_saved_bytes", "Size of the file of the last save.",
+            static_cast<double>(p.saved_bytes));
+  out.gauge("kvasir_kv_persist_saved_seconds", "Time that the last save took.", p.saved_seconds);
+}
+
+void add_health(Exposition& out, const ServedModel& model, const EngineStats& s) {
+  out.gauge("kvasir_engine_stalled", "1 while the engine does not move although it has work.",
+            model.engine->health().ok() ? 0 : 1);
+  const auto stalls = [&](const char* kind, uint64_t count) {
+    out.counter(
+        "kvasir_engine_stalls_total",
+        "Stalls, by kind: seen (nothing moved within the bound), replanned (no step could be planned, all "
+        "was admitted anew), failed (that did not help, and a request ended with an error).",
+        static_cast<double>(count), {{"kind", kind}});
+  };
+  stalls("seen", s.stalls_seen);
+  stalls("replanned", s.stalls_resolved);
+  stalls("failed", s.stalls_failed_requests);
+}
+
 void add_forecast(Exposition& out, const EngineStats::Forecast& f) {
   out.counter("kvasir_predicted_steps_total", "Steps whose time was predicted before.",
               static_cast<double>(f.steps));
@@ -194,6 +222,8 @@ std::vector<MetricFamily> engine_families(const ServedModel& model) {
   add_cache(out, stats);
   if (!stats.speculation.drafters.empty()) add_speculation(out, stats.speculation);
   add_steps(out, stats);
+  add_health(out, model, stats);
+  if (stats.persistence.enabled) add_persistence(out, stats.persistence);
   if (stats.forecast.steps > 0) add_forecast(out, stats.forecast);
   add_latencies(out, stats);
 
@@ -201,7 +231,7 @@ std::vector<MetricFamily> engine_families(const ServedModel& model) {
   Exposition info({{"engine", "0"},
                    {"block_size", std::to_string(config.block_size)},
                    {"num_gpu_blocks", std::to_string(stats.blocks_total)},
-                   {"cache_dtype", "float16"},
+                   {"cache_dtype", config.kv_type == KvType::kInt8 ? "int8_per_token_head" : "float16"},
                    {"enable_prefix_caching", config.enable_prefix_caching ? "True" : "False"},
                    {"kv_cache_size_tokens", std::to_string(model.engine->kv_token_capacity())}});
   info.gauge("vllm:cache_config_info", "The KV cache's configuration, as labels.", 1);

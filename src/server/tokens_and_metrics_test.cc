@@ -68,6 +68,7 @@ TEST_F(ApiServerTest, MetricsAreWellFormed) {
   const auto answer = get("/metrics");
   EXPECT_EQ(answer.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
   const auto samples = samples_of(answer.body);
+  EXPECT_THAT(answer.body, HasSubstr("cache_dtype=\"float16\""));
   const std::string labels = "{model_name=\"fake\",engine=\"0\"";
   EXPECT_EQ(samples.at("vllm:num_requests_running" + labels + "}"), 0);
   EXPECT_EQ(samples.at("vllm:kv_cache_usage_perc" + labels + "}"), 0.25);
@@ -75,6 +76,11 @@ TEST_F(ApiServerTest, MetricsAreWellFormed) {
   EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_bucket" + labels + ",le=\"1\"}"), 5);
   EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_bucket" + labels + ",le=\"+Inf\"}"), 6);
   EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_count" + labels + "}"), 6);
+  EXPECT_EQ(samples.at("kvasir_engine_stalled" + labels + "}"), 0);
+  EXPECT_EQ(samples.at("kvasir_engine_stalls_total" + labels + ",kind=\"seen\"}"), 2);
+  EXPECT_EQ(samples.at("kvasir_engine_stalls_total" + labels + ",kind=\"replanned\"}"), 3);
+  EXPECT_EQ(samples.at("kvasir_kv_persist_restored_tokens" + labels + "}"), 640);
+  EXPECT_EQ(samples.at("kvasir_kv_persist_saved_bytes" + labels + "}"), 4096);
   EXPECT_EQ(samples.at("kvasir_predicted_steps_total" + labels + "}"), 4);
   EXPECT_EQ(samples.at("kvasir_predicted_step_seconds_total" + labels + "}"), 1.5);
   EXPECT_EQ(samples.at("kvasir_predicted_step_measured_seconds_total" + labels + "}"), 2);
@@ -87,6 +93,27 @@ TEST_F(ApiServerTest, MetricsAreWellFormed) {
   EXPECT_EQ(
       samples.at("http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"2xx\"}"), 1);
   EXPECT_GT(samples.at("process_resident_memory_bytes"), 0);
+}
+
+TEST_F(ApiServerTest, AStalledEngineIsIllWithAReason) {
+  start();
+  EXPECT_EQ(get("/health").status, 200);
+  engine_.stalled = true;
+  const auto answer = get("/health");
+  EXPECT_EQ(answer.status, 503);
+  const auto body = parsed(answer.body);
+  EXPECT_EQ(body.at("status").as_string(), "stalled");
+  EXPECT_THAT(std::string(body.at("error").at("message").as_string()), HasSubstr("99 s"));
+  EXPECT_EQ(get("/livez").status, 200);
+  EXPECT_THAT(get("/metrics").body, HasSubstr("kvasir_engine_stalled{model_name=\"fake\",engine=\"0\"} 1"));
+  engine_.stalled = false;
+  EXPECT_EQ(get("/health").status, 200);
+}
+
+TEST_F(ApiServerTest, CacheConfigSaysHowKvIsStored) {
+  engine_.limits.kv_type = KvType::kInt8;
+  start();
+  EXPECT_THAT(get("/metrics").body, HasSubstr("cache_dtype=\"int8_per_token_head\""));
 }
 
 }  // namespace
