@@ -64,7 +64,7 @@ void Watchdog::look(double now) {
     stalled_since_ = now - still;
   }
   health_ =
-      unavailable(fmt::format("the engine has not moved for {:.0f} s: {}", still, trace_summary(state, now)));
+      unavailable(fmt::format("the engine has not moved for {:.1f} s: {}", still, trace_summary(state, now)));
   if (reported_ != 0 && now - reported_ < bound) return;
   reported_ = now;
   spdlog::error("{}. {}", health_.message(), trace_details(state));

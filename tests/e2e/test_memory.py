@@ -62,7 +62,7 @@ def times_killed(folder, v2):
     return int(found.group(1)) if found else 0
 
 
-def ask_much(server, requests=60, words=300):
+def ask_much(server, requests=30, words=300):
     """So many different prompts that the whole pool is used and used again."""
     def one(number):
         prompt = " ".join(str((number * 7919 + i * 31) % 9973) for i in range(words))
@@ -114,10 +114,10 @@ def test_more_than_the_limit_is_refused_with_the_numbers():
 
 def test_resident_memory_is_flat_once_the_pool_is_in_use():
     with kvasir_server.running("smollm2", "--kv-memory", "48M") as server:
-        ask_much(server, 40)
+        ask_much(server, 12)
         before = server.metrics()["process_resident_memory_bytes"]
         for _ in range(3):
-            ask_much(server, 60, 150)
+            ask_much(server, 15, 150)
         after = server.metrics()["process_resident_memory_bytes"]
         assert after - before < 12 * MIB, f"{before / MIB:.1f} MiB became {after / MIB:.1f}"
         assert server.is_idle()
