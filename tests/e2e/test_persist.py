@@ -12,6 +12,7 @@ import pytest
 import kvasir_server
 from kvasir_server import BINARY, MODELS
 
+BYTES_PER_TOKEN = 30 * 3 * 2 * 64 * 2  # SmolLM2, f16
 RESTORED = "kvasir_kv_persist_restored_tokens"
 SYSTEM = ("You are the keeper of a lighthouse on a small island and answer letters from children. " +
           " ".join(f"Rule {i}: when asked about the number {i * 37 % 101}, speak of the {word}." for i, word in
@@ -85,8 +86,10 @@ def test_the_prefixes_outlive_a_kill(tmp_path):
     for pause in (0.0, 0.03, 0.3):
         with serving(folder, "--kv-persist-interval", 0.02) as server:
             text, prompt, _ = ask(server)
-            assert server.wait_for_metric("kvasir_kv_persist_saves_total", 1, 20) or \
-                server.metrics()["kvasir_kv_persist_saves_total"] > 1
+            deadline = time.monotonic() + 20
+            while server.metrics()["kvasir_kv_persist_saved_bytes"] < prompt // 32 * 32 * BYTES_PER_TOKEN:
+                assert time.monotonic() < deadline, "the prompt was not saved"
+                time.sleep(0.02)
             for i in range(3):  # new blocks, so that saves go on
                 ask(server, f"What is {i} and {pause}?", max_tokens=40)
             time.sleep(pause)
@@ -130,10 +133,10 @@ def test_keys_do_not_share_prefixes(tmp_path):
         assert cached == 0
         assert ask(server, headers=key("bob-key")) == (text, prompt, 0), "another key's prefix was served"
         assert ask(server, headers=key("alice-key")) == (text, prompt, prompt // 32 * 32)
-        assert ask(server, headers=key("alice-key"), cache_salt="mine")[2] == 0
-        assert ask(server, headers=key("bob-key"), cache_salt="mine")[2] == 0
+        assert ask(server, headers=key("alice-key"), cache_salt="for my own use")[2] == 0
+        assert ask(server, headers=key("bob-key"), cache_salt="for my own use")[2] == 0
     stored = (tmp_path / "prefixes.kv").read_bytes()
-    assert b"alice-key" not in stored and b"bob-key" not in stored and b"mine" not in stored
+    assert b"alice-key" not in stored and b"bob-key" not in stored and b"for my own use" not in stored
     with serving(tmp_path, *keys, "--api-key", "eve-key") as server:
         assert ask(server, headers=key("eve-key"))[2] == 0
         assert ask(server, headers=key("bob-key"))[2] == prompt // 32 * 32
@@ -154,7 +157,7 @@ def cached_tokens(answer):
 
 def test_a_retry_goes_on_where_a_dropped_connection_stopped():
     with kvasir_server.running("smollm2", "--threads", 1) as server:
-        prompt = " ".join(str(i) for i in range(1500))
+        prompt = " ".join(str(i) for i in range(1000, 2000))
         body = {"prompt": prompt, "temperature": 0, "max_tokens": 1}
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}/v1/completions", json=body, timeout=0.6)
@@ -163,8 +166,8 @@ def test_a_retry_goes_on_where_a_dropped_connection_stopped():
         answer = completion(server, prompt, max_tokens=1)
         assert 0 < computed < answer["usage"]["prompt_tokens"], "it was to be cut off while its prompt was read"
         assert cached_tokens(answer) == computed // 32 * 32
-        assert server.metrics()["kvasir_computed_tokens_total"] == \
-            computed + answer["usage"]["prompt_tokens"] - cached_tokens(answer)
+        expected = computed + answer["usage"]["prompt_tokens"] - cached_tokens(answer)
+        assert server.wait_for_metric("kvasir_computed_tokens_total", expected, 3)
 
         # In the middle of an answer: the words that were made serve who goes on from them.
         story, pieces = "Once upon a time in a land of", []
@@ -173,7 +176,7 @@ def test_a_retry_goes_on_where_a_dropped_connection_stopped():
                 "return_token_ids": True}) as response:
             for line in response.iter_lines():
                 if line.startswith("data: {"):
-                    pieces += json.loads(line[6:])["choices"][0]["token_ids"]
+                    pieces += json.loads(line[6:])["choices"][0].get("token_ids") or []
                 if len(pieces) >= 100:
                     break
         assert server.is_idle()
