@@ -46,9 +46,9 @@ INSTANTIATE_TEST_SUITE_P(Models, NumericsVersion,
                                          Known{"smollm2-135m-instruct-q4_1.gguf", KvType::kInt8, "?"},
                                          Known{"gemma-3-270m-q4_k_m.gguf", KvType::kF16, "?"},
                                          Known{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", KvType::kF16, "?"}),
-                         [](const auto& info) {
-                           return model_test_name(info.param.file) +
-                                  (info.param.type == KvType::kInt8 ? "_int8" : "_f16");
+                         [](const auto& test) {
+                           return model_test_name(test.param.file) +
+                                  (test.param.type == KvType::kInt8 ? "_int8" : "_f16");
                          });
 
 }  // namespace
