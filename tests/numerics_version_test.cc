@@ -41,15 +41,19 @@ TEST_P(NumericsVersion, CoversEveryBitOfKAndV) {
       << " moved: raise kNumericsVersion and write the new digests here";
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, NumericsVersion,
-                         testing::Values(Known{"smollm2-135m-instruct-q4_1.gguf", KvType::kF16, "?"},
-                                         Known{"smollm2-135m-instruct-q4_1.gguf", KvType::kInt8, "?"},
-                                         Known{"gemma-3-270m-q4_k_m.gguf", KvType::kF16, "?"},
-                                         Known{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", KvType::kF16, "?"}),
-                         [](const auto& test) {
-                           return model_test_name(test.param.file) +
-                                  (test.param.type == KvType::kInt8 ? "_int8" : "_f16");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, NumericsVersion,
+    testing::Values(Known{"smollm2-135m-instruct-q4_1.gguf", KvType::kF16,
+                          "628d6015eaab9eff0da11f4e0d812fa8fe1c852d8adceaaf625aa2e731ede0e4"},
+                    Known{"smollm2-135m-instruct-q4_1.gguf", KvType::kInt8,
+                          "69d1bca20cab0275c80568e07dacbb5b31de112ce1c433de4d46b7e1faf5e149"},
+                    Known{"gemma-3-270m-q4_k_m.gguf", KvType::kF16,
+                          "b4cbc3b60f2ecede1ecb90c4c72f27d7d2cce566c92b185670769259be2c49ba"},
+                    Known{"qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", KvType::kF16,
+                          "4539b67e43b39d748b34af2e8e9e83266f905ab2bb19cb8aaf89b9c51e758165"}),
+    [](const auto& test) {
+      return model_test_name(test.param.file) + (test.param.type == KvType::kInt8 ? "_int8" : "_f16");
+    });
 
 }  // namespace
 }  // namespace kvasir

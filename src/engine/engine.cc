@@ -316,10 +316,9 @@ Result<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, Causal
       blocks * layout.block_bytes() >> 20, kv_type_name(layout.type()), blocks, layout.block_size(),
       blocks / layout.units() * layout.block_size(), complete.max_model_len);
   try {
-    return std::unique_ptr<Engine>(
-        std::make_unique<ThreadedEngine>(complete, layout, static_cast<uint32_t>(blocks), model, tokenizer,
-                                         kernels, pool, std::move(perf), std::move(drafters),
-                                         std::move(directory)));
+    return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
+        complete, layout, static_cast<uint32_t>(blocks), model, tokenizer, kernels, pool, std::move(perf),
+        std::move(drafters), std::move(directory)));
   } catch (const std::bad_alloc&) {
     return resource_exhausted(
         fmt::format("the machine does not give {} bytes for the KV pool", config.kv_bytes));

@@ -84,8 +84,8 @@ Result<std::unique_ptr<Llm>> Llm::open(const std::string& path, const Options& o
   KVASIR_RETURN_IF_ERROR(llm->load(path, options, &config));
   give_back_free_memory();
   KVASIR_ASSIGN_OR_RETURN(llm->kv_pool_, llm->size_pool(&config));
-  KVASIR_ASSIGN_OR_RETURN(llm->layout_, KvLayout::make(llm->model_->config().kv_layers(), config.block_size,
-                                                       config.kv_type));
+  KVASIR_ASSIGN_OR_RETURN(
+      llm->layout_, KvLayout::make(llm->model_->config().kv_layers(), config.block_size, config.kv_type));
   KVASIR_ASSIGN_OR_RETURN(llm->engine_, llm->make_engine(config, std::move(directory)));
   return llm;
 }
