@@ -50,19 +50,42 @@ TEST(ChatTemplateFile, SaysWhatIsWrongWithIt) {
 
 TEST(KeyFile, HoldsOneKeyPerLine) {
   const TestFile file(" one\r\n\n\ttwo \n   \nthree");
-  std::vector<std::string> keys = {"zero"};
-  ASSERT_TRUE(read_key_file(file.path(), &keys).ok());
-  EXPECT_EQ(keys, (std::vector<std::string>{"zero", "one", "two", "three"}));
+  AccessPolicy access;
+  access.api_keys = {"zero"};
+  ASSERT_TRUE(read_key_file(file.path(), &access).ok());
+  EXPECT_EQ(access.api_keys, (std::vector<std::string>{"zero", "one", "two", "three"}));
+  EXPECT_TRUE(access.terms.empty());
+}
+
+TEST(KeyFile, SaysWhatAKeyIsEntitledTo) {
+  const TestFile file("plain\nheavy weight=2.5\nbatch\tbest-priority=-3  weight=0.5\r\n");
+  AccessPolicy access;
+  ASSERT_TRUE(read_key_file(file.path(), &access).ok());
+  EXPECT_EQ(access.api_keys, (std::vector<std::string>{"plain", "heavy", "batch"}));
+  ASSERT_EQ(access.terms.size(), 2u);
+  EXPECT_EQ(access.terms["heavy"].weight, 2.5);
+  EXPECT_EQ(access.terms["heavy"].best_priority, INT32_MIN);
+  EXPECT_EQ(access.terms["batch"].weight, 0.5);
+  EXPECT_EQ(access.terms["batch"].best_priority, -3);
 }
 
 TEST(KeyFile, SaysWhatIsWrongWithIt) {
-  std::vector<std::string> keys;
-  EXPECT_TRUE(read_key_file("", &keys).ok());
-  EXPECT_EQ(read_key_file("/", &keys).message(), "--api-key-file: cannot read '/': Is a directory");
+  AccessPolicy access;
+  EXPECT_TRUE(read_key_file("", &access).ok());
+  EXPECT_EQ(read_key_file("/", &access).message(), "--api-key-file: cannot read '/': Is a directory");
   const TestFile blank(" \n\n");
-  EXPECT_EQ(read_key_file(blank.path(), &keys).message(),
+  EXPECT_EQ(read_key_file(blank.path(), &access).message(),
             "--api-key-file: '" + blank.path() + "' holds no key");
-  EXPECT_TRUE(keys.empty());
+  EXPECT_TRUE(access.api_keys.empty());
+  for (const char* bad :
+       {"weight=0", "weight=-1", "weight=1e9", "weight=", "weight=nan", "weight=2x", "wait=2", "two words",
+        "best-priority=1.5", "best-priority=9999999999", "best-priority="}) {
+    const TestFile file(std::string("good\nsecret ") + bad);
+    const Status status = read_key_file(file.path(), &access);
+    EXPECT_EQ(status.message().rfind("--api-key-file: '" + file.path() + "', line 2: behind the key", 0), 0u)
+        << bad;
+    EXPECT_EQ(status.message().find("secret"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -26,6 +28,7 @@ struct ServeFlags {
   bool insecure = false;
   uint32_t max_itl_ms = 0;  // 0: chosen
   std::string kv_directory, kv_size;
+  double keep_alive_seconds = 10;
   uint32_t shutdown_seconds = 30;
 };
 
@@ -45,7 +48,9 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
       ->check(not_empty())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kNetwork);
-  verb.add_option("--api-key-file", flags.key_file, "File with one key per line")
+  verb.add_option("--api-key-file", flags.key_file,
+                  "File with one key per line; behind a key may stand weight=W, for a share of the engine W "
+                  "times that of others, and best-priority=N, below which its requests may not ask")
       ->type_name("FILE")
       ->check(not_empty())
       ->group(kNetwork);
@@ -69,6 +74,13 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
       ->expected(1)
       ->check(not_empty())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(kNetwork);
+  verb.add_option("--stream-keep-alive", flags.keep_alive_seconds,
+                  "Seconds without a token after which a stream gets a comment, so that nobody on the way "
+                  "takes it for dead; 0: never")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str()
       ->group(kNetwork);
   verb.add_option("--shutdown-timeout", flags.shutdown_seconds,
                   "Seconds that running requests get after SIGTERM")
@@ -146,7 +158,8 @@ int serve(ServeFlags flags) {
   if (Status status = set_persistence(flags, &*options); !status.ok())
     return fail(kExitUsage, status.message());
   bound_bodies(&flags.server);
-  if (Status status = read_key_file(flags.key_file, &flags.server.access.api_keys); !status.ok()) {
+  flags.server.http.quiet_time = std::chrono::milliseconds(std::lround(1e3 * flags.keep_alive_seconds));
+  if (Status status = read_key_file(flags.key_file, &flags.server.access); !status.ok()) {
     return fail(kExitUsage, status.message());
   }
   auto chat_template = read_chat_template(flags.engine.chat_template);
@@ -194,6 +207,12 @@ Verb add_serve_verb(CLI::App& root) {
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str()
       ->group("Memory and batching");
+  verb->add_option("--max-queued-per-user", flags->engine.engine.max_queued_per_user,
+                   "Most of them of one user: of an API key, or on a server without keys of a request's "
+                   "'user' field (default: an eighth of the queue stays free for others)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->group("Memory and batching");
   verb->add_option(
           "--max-itl", flags->max_itl_ms,
           "Most milliseconds between two tokens of a running answer while other prompts are read, as "
@@ -214,7 +233,8 @@ Verb add_serve_verb(CLI::App& root) {
       "  kvasir serve model.gguf\n"
       "  kvasir serve model.gguf --kv-memory 2G --max-num-seqs 32 --kv-cache-dtype int8\n"
       "  kvasir serve model.gguf --kv-persist ~/.cache/kvasir\n"
-      "  kvasir serve model.gguf --host 0.0.0.0 --api-key secret\n\n"
+      "  kvasir serve model.gguf --host 0.0.0.0 --api-key secret\n"
+      "  kvasir serve model.gguf --host 0.0.0.0 --api-key-file keys.txt   (a line: KEY weight=2)\n\n"
       "SIGTERM or Ctrl-C lets running requests finish, a second one ends them. docs/api.md describes the "
       "API.\n" +
       std::string(kExitCodesHelp));

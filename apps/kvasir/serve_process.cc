@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <sstream>
 
@@ -52,19 +53,48 @@ void ServeProcess::serve_until_signalled(ApiServer& server, std::chrono::seconds
   while (!server.drained() && Clock::now() < last_moment) wait_for_signal(std::chrono::milliseconds(10));
 }
 
-Status read_key_file(const std::string& path, std::vector<std::string>* keys) {
+namespace {
+
+// Reads one word behind a key into its terms; false when it is none.
+bool read_term(const std::string& word, KeyTerms* terms) {
+  const auto number = [&](std::string_view name, auto* value) {
+    if (!word.starts_with(name)) return false;
+    const char* end = word.data() + word.size();
+    const auto read = std::from_chars(word.data() + name.size(), end, *value);
+    return read.ec == std::errc() && read.ptr == end;
+  };
+  if (number("best-priority=", &terms->best_priority)) return true;
+  return number("weight=", &terms->weight) && terms->weight >= 1e-3 && terms->weight <= 1e3;
+}
+
+}  // namespace
+
+Status read_key_file(const std::string& path, AccessPolicy* access) {
   if (path.empty()) return {};
   const Result<std::string> text = read_text_file(path);
   if (!text.ok()) return invalid_argument("--api-key-file: " + text.message());
-  constexpr const char* kBlanks = " \t\r";
-  const size_t before = keys->size();
+  const size_t before = access->api_keys.size();
   std::istringstream lines(*text);
+  size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
-    const size_t begin = line.find_first_not_of(kBlanks);
-    if (begin != std::string::npos)
-      keys->push_back(line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin));
+    ++number;
+    std::istringstream words(line);
+    std::string key;
+    if (!(words >> key)) continue;
+    KeyTerms terms;
+    bool has_terms = false;
+    for (std::string word; words >> word; has_terms = true) {
+      if (!read_term(word, &terms))
+        return invalid_argument(
+            fmt::format("--api-key-file: '{}', line {}: behind the key stand at most weight=W (from 0.001 to "
+                        "1000) and best-priority=N (a whole number), with blanks between them",
+                        path, number));
+    }
+    if (has_terms) access->terms[key] = terms;
+    access->api_keys.push_back(std::move(key));
   }
-  if (keys->size() == before) return invalid_argument(fmt::format("--api-key-file: '{}' holds no key", path));
+  if (access->api_keys.size() == before)
+    return invalid_argument(fmt::format("--api-key-file: '{}' holds no key", path));
   return {};
 }
 

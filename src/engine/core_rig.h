@@ -206,6 +206,8 @@ inline Request random_request(std::mt19937& rng, uint32_t longest) {
   if (rng() % 5 == 0) r.sampling.ignore_eos = true;
   if (rng() % 5 == 0) r.n = 1 + rng() % 4;
   if (rng() % 8 == 0) r.cache_salt = "other";
+  if (rng() % 3 == 0) r.priority = static_cast<int32_t>(rng() % 5) - 2;
+  if (rng() % 2 == 0) r.user = std::string(1, static_cast<char>('a' + rng() % 3));
   return r;
 }
 

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/engine_core.h"
+#include "engine/queue_bound.h"
 #include "engine/request_check.h"
 #include "engine/watchdog.h"
 
@@ -39,6 +40,7 @@ class ThreadedEngine final : public Engine {
         limits_{model.config().vocab_size, config.max_model_len, config.max_num_seqs, tokenizer.end_tokens()},
         token_capacity_(uint64_t{blocks / layout.units()} * layout.block_size()),
         drafters_(names_of(drafters)),
+        queued_(config.max_queued_requests, config.max_queued_per_user),
         core_(config, layout, blocks, model, tokenizer, kernels, pool, random_seed(), std::move(perf),
               std::move(drafters)) {
     if (directory != nullptr) core_.keep_prefixes(std::move(directory), [this] { wake_for_tick(); });
@@ -66,10 +68,7 @@ class ThreadedEngine final : public Engine {
     {
       const std::lock_guard lock(mutex_);
       if (draining_) return unavailable("the engine is draining and takes no new requests");
-      if (queued_ >= config_.max_queued_requests)
-        return resource_exhausted(
-            fmt::format("{} requests are waiting; the queue holds {}", queued_, config_.max_queued_requests));
-      ++queued_;
+      KVASIR_RETURN_IF_ERROR(queued_.enter(request.user));
       ++active_;
       id = RequestId{++last_id_};
       inbox_.push_back({id, std::move(request), std::move(sink), now});
@@ -143,7 +142,8 @@ class ThreadedEngine final : public Engine {
   const RequestLimits limits_;
   const uint64_t token_capacity_;
   const std::vector<std::string> drafters_;
-  EngineCore core_;  // the thread's, once it runs
+  QueueBound queued_;  // those accepted and not yet computed for the first time
+  EngineCore core_;    // the thread's, once it runs
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
@@ -153,13 +153,12 @@ class ThreadedEngine final : public Engine {
   bool draining_ = false;
   bool tick_due_ = false;
   uint64_t last_id_ = 0;
-  uint32_t queued_ = 0;  // accepted and not yet computed for the first time
   uint32_t active_ = 0;  // accepted and not yet ended
 
   std::vector<Arrival> arrivals_;  // the thread's side of the inbox
   std::vector<RequestId> cancelled_;
-  uint64_t started_seen_ = 0;
   uint64_t ended_seen_ = 0;
+  QueueBound::Refused refused_;
 
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
@@ -235,11 +234,14 @@ void ThreadedEngine::account() {
   {
     const std::lock_guard lock(stats_mutex_);
     stats_ = core_.update_stats();
+    stats_.refused_full = refused_.full;
+    stats_.refused_user = refused_.user;
   }
   const std::lock_guard lock(mutex_);
-  queued_ -= static_cast<uint32_t>(core_.requests_started() - started_seen_);
+  for (const std::string& user : core_.left_queue()) queued_.leave(user);
+  core_.forget_left_queue();
+  refused_ = queued_.refused();
   active_ -= static_cast<uint32_t>(core_.requests_ended() - ended_seen_);
-  started_seen_ = core_.requests_started();
   ended_seen_ = core_.requests_ended();
 }
 
@@ -285,6 +287,10 @@ Status check_config(const EngineConfig& config, uint32_t context_length) {
 }
 
 }  // namespace
+
+uint32_t max_queued_of_one_user(const EngineConfig& config) {
+  return QueueBound::most_of_one(config.max_queued_requests, config.max_queued_per_user);
+}
 
 CausalLm::Limits model_limits(const EngineConfig& config) {
   return {config.max_num_batched_tokens,

@@ -47,6 +47,7 @@ struct EngineConfig {
   uint32_t max_num_seqs = 64;             // running at once
   uint32_t max_num_batched_tokens = 256;  // rows per step (the token budget)
   uint32_t max_queued_requests = 256;     // waiting; one more is refused
+  uint32_t max_queued_per_user = 0;       // of them; 0: the fewer the fuller the queue is (queue_bound.h)
   uint32_t block_size = 32;               // tokens per KV block, a multiple of 16
   uint64_t kv_bytes = 0;                  // size of the pool; rounded down to whole blocks
   KvType kv_type = KvType::kF16;          // how K and V are stored
@@ -67,6 +68,9 @@ struct EngineConfig {
   } kv_persistence;
   bool check_invariants = false;  // after every step instead of only when idle
 };
+
+// Requests that a user who is alone may have waiting.
+uint32_t max_queued_of_one_user(const EngineConfig& config);
 
 // What the model of such an engine must be loaded with.
 CausalLm::Limits model_limits(const EngineConfig& config);
@@ -89,8 +93,9 @@ class Engine {
   virtual ~Engine() = default;  // cancels everything and joins the thread
 
   // Queues a request. Errors: kInvalidArgument when it can never fit (message with both numbers),
-  // kResourceExhausted when the queue is full, kUnavailable when draining or while it does not move. Events
-  // go to `sink` until each choice has finished.
+  // kResourceExhausted when the queue is full or holds enough of this user (EngineStats::queue_seconds says
+  // for how long), kUnavailable when draining or while it does not move. Events go to `sink` until each choice
+  // has finished.
   virtual Result<RequestId> submit(Request request, TokenSink sink) = 0;
 
   // Stops a request: its blocks are free within one step. No event follows except kCancelled for unfinished

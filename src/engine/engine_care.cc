@@ -17,7 +17,7 @@ void EngineCore::trace_step(const SchedulerOutput& plan) {
   trace_.describe([&](EngineTrace::State& s) {
     s.predicted = forecast_ != nullptr ? forecast_->predicted() : 0;
     s.running = static_cast<uint32_t>(scheduler_.running().size());
-    s.waiting = static_cast<uint32_t>(scheduler_.waiting().size());
+    s.waiting = static_cast<uint32_t>(scheduler_.queue().size());
     s.rows = plan.rows;
     s.blocks_used = pool_.owned();
     s.blocks_cached = pool_.cached();
@@ -40,13 +40,13 @@ void EngineCore::trace_step(const SchedulerOutput& plan) {
 
 // The scheduler found no row to compute although somebody wants some.
 void EngineCore::resolve_stall() {
-  const Choice& oldest = static_cast<const Choice&>(
-      *(scheduler_.running().empty() ? scheduler_.waiting() : scheduler_.running()).front());
+  const std::vector<Sequence*> held = scheduler_.running().empty() ? scheduler_.waiting() : scheduler_.running();
+  const Choice& oldest = static_cast<const Choice&>(*held.front());
   const uint64_t id = static_cast<uint64_t>(oldest.request.id);
   const std::string state = fmt::format(
       "{} running, {} waiting; {} KV blocks used, {} cached, {} free; the oldest, request {} ({}), knows {} "
       "tokens, for which it needs {} blocks",
-      scheduler_.running().size(), scheduler_.waiting().size(), pool_.owned(), pool_.cached(), pool_.free(),
+      scheduler_.running().size(), scheduler_.queue().size(), pool_.owned(), pool_.cached(), pool_.free(),
       id, oldest.request.request.external_id, oldest.known(), layout_.blocks_for(oldest.known() + 1));
   if (!std::exchange(started_over_, true)) {
     spdlog::error("no step could be planned: {}. Everything is taken back and admitted anew", state);

@@ -49,9 +49,11 @@ EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint3
       speculator_(speculator_options(config, forecast_.get()), std::move(drafters), runner_.store()),
       recorder_(config.max_model_len),
       sampler_(pool, tokenizer, config.max_num_seqs, model_limits(config).max_logit_rows,
-               config.max_model_len, config.speculation.accept == SpeculationConfig::Accept::kRejection) {
+               config.max_model_len, config.speculation.accept == SpeculationConfig::Accept::kRejection),
+      backlog_(forecast_.get(), model_limits(config).max_rows, config.max_num_seqs) {
   row_copy_.resize(vocab_);
   wanted_.reserve(model_limits(config).max_logit_rows);
+  left_queue_.reserve(config.max_num_seqs);
 }
 
 EngineCore::~EngineCore() {
@@ -87,6 +89,9 @@ void EngineCore::add(RequestId id, Request request, TokenSink sink, double arriv
 
   auto choice = make_choice(*active, 0, std::move(table), std::move(tokens), prompt_length);
   choice->slots = active->request.n;
+  choice->most_output = static_cast<double>(active->request.sampling.max_tokens) * active->request.n;
+  choice->priority = active->request.priority;
+  choice->user = scheduler_.find_user(active->request.user, active->request.weight);
   if (active->request.prompt_logprobs >= 0) {
     if (prompt_length > 1)
       choice->score_from = 0;
@@ -150,6 +155,7 @@ void EngineCore::step() {
 
 void EngineCore::note_step(const SchedulerOutput& plan, double forward_seconds, double seconds) {
   recorder_.on_step(plan.rows, seconds);
+  backlog_.on_step(plan.rows, seconds);
   if (forecast_ == nullptr) return;
   const double without_drafting = seconds - speculator_.drafting_seconds();
   forecast_->observe(plan, forward_seconds, without_drafting);
@@ -159,12 +165,17 @@ void EngineCore::note_step(const SchedulerOutput& plan, double forward_seconds, 
 
 void EngineCore::note_started(const SchedulerOutput& plan, double now) {
   for (const SchedulerOutput::Item& item : plan.items) {
-    RequestTimes& times = static_cast<Choice*>(item.sequence)->request.times;
-    if (times.scheduled > 0) continue;
-    times.scheduled = now;
-    ++requests_started_;
-    recorder_.on_scheduled(times);
+    ActiveRequest& request = static_cast<Choice*>(item.sequence)->request;
+    if (request.times.scheduled > 0) continue;
+    request.times.scheduled = now;
+    leave_queue(request);
+    recorder_.on_scheduled(request.times);
   }
+}
+
+void EngineCore::leave_queue(ActiveRequest& request) {
+  ++requests_started_;
+  left_queue_.push_back(std::move(request.request.user));
 }
 
 // How many logits each logit row of the plan needs: prompt rows that are scored need all, the rows of the
@@ -273,6 +284,8 @@ void EngineCore::finish(Choice& choice, FinishReason reason, const Status& error
   speculator_.close(choice);
   scheduler_.remove(choice);
   recorder_.on_choice_finished(reason, choice.output_tokens);
+  if (reason == FinishReason::kStop || reason == FinishReason::kLength)
+    backlog_.on_answer(choice.output_tokens);
   request.times.finished = now;
   request.unfinished -= choice.slots;
   if (request.unfinished == 0) ended_.push_back(static_cast<uint64_t>(request.id));
@@ -298,7 +311,7 @@ void EngineCore::reap(double now) {
   for (const uint64_t id : ended_) {
     const auto it = requests_.find(id);
     CHECK(it != requests_.end());
-    requests_started_ += it->second->times.scheduled == 0;
+    if (it->second->times.scheduled == 0) leave_queue(*it->second);
     ++requests_ended_;
     it->second->times.finished = now;
     recorder_.on_request_finished(it->second->times);
@@ -310,7 +323,14 @@ void EngineCore::reap(double now) {
 const EngineStats& EngineCore::update_stats() {
   EngineStats& stats = recorder_.stats();
   stats.running = static_cast<uint32_t>(scheduler_.running().size());
-  stats.waiting = static_cast<uint32_t>(scheduler_.waiting().size());
+  stats.waiting = static_cast<uint32_t>(scheduler_.queue().size());
+  stats.queue = {.by_class = scheduler_.queue().by_class(),
+                 .users = scheduler_.queue().users_waiting(),
+                 .longest = scheduler_.queue().longest(),
+                 .service_gap = scheduler_.queue().service_gap()};
+  const BacklogForecast::Seconds backlog = backlog_.estimate(scheduler_);
+  stats.backlog_seconds = backlog.all;
+  stats.queue_seconds = backlog.waiting;
   stats.blocks_total = pool_.total();
   stats.blocks_used = pool_.owned();
   stats.blocks_cached = pool_.cached();

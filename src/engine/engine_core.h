@@ -4,9 +4,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "engine/backlog.h"
 #include "engine/choice.h"
 #include "engine/clock.h"
 #include "engine/engine.h"
@@ -55,6 +57,9 @@ class EngineCore {
   // Requests that have left the queue (were computed for the first time, or ended before), and that have
   // ended.
   uint64_t requests_started() const { return requests_started_; }
+  // Whose requests have left the queue since forget_left_queue(): a user for each.
+  const std::vector<std::string>& left_queue() const { return left_queue_; }
+  void forget_left_queue() { left_queue_.clear(); }
   uint64_t requests_ended() const { return requests_ended_; }
   size_t requests_held() const { return requests_.size(); }
   const Scheduler& scheduler() const { return scheduler_; }
@@ -66,6 +71,7 @@ class EngineCore {
  private:
   std::unique_ptr<Choice> make_choice(ActiveRequest& request, uint32_t index, BlockTable table,
                                       std::vector<TokenId> tokens, uint32_t prompt_length);
+  void leave_queue(ActiveRequest& request);
   void note_started(const SchedulerOutput& plan, double now);
   void wish_logits(const SchedulerOutput& plan);
   void commit(const SchedulerOutput::Item& item, double now);
@@ -98,6 +104,8 @@ class EngineCore {
   std::vector<uint32_t> wanted_;  // of the step, as ForwardBatch::logits_wanted
   std::unordered_map<uint64_t, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<uint64_t> ended_;  // in this step, still held
+  BacklogForecast backlog_;
+  std::vector<std::string> left_queue_;
   uint64_t requests_started_ = 0;
   uint64_t requests_ended_ = 0;
   EngineTrace trace_;

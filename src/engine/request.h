@@ -50,6 +50,9 @@ struct Request {
   bool special_text = false;  // keep control tokens in the text
   std::string cache_salt;     // requests share KV only with the same salt
   uint32_t drafters = ~0u;    // bit i: the engine's drafter i may guess for it; 0: no speculation
+  int32_t priority = 0;       // the lower is handled earlier
+  std::string user;           // who shares the engine fairly with others; "" is somebody, too
+  double weight = 1;          // of the user's share, above 0
   // Prompt logprobs (echo): the raw log-probability of every prompt token after the first, and its
   // prompt_logprobs best. Positions are then computed afresh, not taken from the prefix cache.
   int32_t prompt_logprobs = -1;

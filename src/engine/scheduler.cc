@@ -13,10 +13,6 @@ bool older(const Sequence* a, const Sequence* b) {
   return a->age < b->age;
 }
 
-void insert_by_age(std::vector<Sequence*>& list, Sequence& s) {
-  list.insert(std::upper_bound(list.begin(), list.end(), &s, older), &s);
-}
-
 void erase(std::vector<Sequence*>& list, const Sequence& s) {
   const auto it = std::find(list.begin(), list.end(), &s);
   CHECK(it != list.end());
@@ -28,24 +24,34 @@ uint32_t unscored_rows(const Sequence& s) {
   return std::max(s.computed, s.logits_from()) - s.computed;
 }
 
+uint32_t slots_of(const std::vector<Sequence*>& list, uint32_t user) {
+  uint32_t slots = 0;
+  for (const Sequence* s : list) slots += s->user == user ? s->slots : 0;
+  return slots;
+}
+
 // Logit rows that computing positions [first, first + rows) of a sequence takes.
 uint32_t logit_rows_of(const Sequence& s, uint32_t rows) {
   const uint32_t from = std::max(s.computed, s.logits_from());
   return s.computed + rows > from ? s.computed + rows - from : 0;
 }
 
-// Length of the common prefix of two sequences, at most `limit`, in whole blocks of tokens.
-uint32_t common_prefix(const Sequence& a, const Sequence& b, uint32_t limit, uint32_t block_size) {
-  const uint32_t end = std::min({a.known(), b.known(), limit});
-  const auto differ = std::mismatch(a.tokens.begin(), a.tokens.begin() + end, b.tokens.begin());
-  return static_cast<uint32_t>(differ.first - a.tokens.begin()) / block_size * block_size;
+// What rows cost where some answers are written at a time, in the middle of a short conversation.
+TokenPrices token_prices(const Scheduler::Options& options) {
+  constexpr uint32_t kAnswers = 8, kContext = 512;
+  if (options.costs == nullptr) return {};
+  return TokenPrices::of(*options.costs, options.max_num_batched_tokens,
+                         std::min({kAnswers, options.max_num_seqs, options.max_logit_rows}),
+                         std::min(kContext, options.max_model_len / 2));
 }
 
 }  // namespace
 
 Scheduler::Scheduler(const Options& options, const KvLayout& layout, BlockPool& pool, PrefixCache& cache)
-    : options_(options), layout_(layout), pool_(pool), cache_(cache) {
+    : options_(options), layout_(layout), pool_(pool), cache_(cache), queue_(token_prices(options)) {
   running_.reserve(options.max_num_seqs + 1);
+  decodes_.reserve(options.max_num_seqs + 1);
+  prompts_.reserve(options.max_num_seqs + 1);
   output_.items.reserve(options.max_num_seqs);
   output_.copies.reserve(size_t{options.max_num_seqs} * layout.units());
 }
@@ -53,7 +59,7 @@ Scheduler::Scheduler(const Options& options, const KvLayout& layout, BlockPool& 
 void Scheduler::add(Sequence& sequence) {
   CHECK(layout_.blocks_for(sequence.known()) <= pool_.total() && sequence.slots <= options_.max_num_seqs);
   sequence.state = Sequence::State::kWaiting;
-  insert_by_age(waiting_, sequence);
+  queue_.arrive(sequence);
 }
 
 void Scheduler::add_fork(Sequence& parent, Sequence& child) {
@@ -62,21 +68,42 @@ void Scheduler::add_fork(Sequence& parent, Sequence& child) {
   child.state = Sequence::State::kRunning;
   child.admitted_before = true;
   child.scheduled = 0;
-  insert_by_age(running_, child);
+  child.user = parent.user;
+  child.priority = parent.priority;
+  child.urgent = parent.urgent;
+  child.charged = child.computed;
+  insert_running(child);
+}
+
+void Scheduler::insert_running(Sequence& s) {
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), &s, older), &s);
 }
 
 void Scheduler::remove(Sequence& sequence) {
   if (sequence.state == Sequence::State::kFinished) return;
-  erase(sequence.state == Sequence::State::kRunning ? running_ : waiting_, sequence);
+  if (sequence.state == Sequence::State::kRunning) {
+    erase(running_, sequence);
+    queue_.stop(sequence);
+  } else {
+    queue_.leave(sequence);
+  }
   sequence.state = Sequence::State::kFinished;
   sequence.table.release();
   drop_followers(sequence);
 }
 
-void Scheduler::drop_followers(const Sequence& leader) {
-  for (Sequence* s : waiting_) {
-    if (s->leader == &leader) s->leader = nullptr;
+void Scheduler::drop_followers(Sequence& leader) {
+  while (leader.followers.first != nullptr) queue_.rejoin(*leader.followers.first);
+}
+
+std::vector<Sequence*> Scheduler::waiting() const {
+  std::vector<Sequence*> all;
+  queue_.list(&all);
+  for (const Sequence* s : running_) {
+    for (Sequence* f = s->followers.first; f != nullptr; f = f->by_rank.next) all.push_back(f);
   }
+  std::sort(all.begin(), all.end(), older);
+  return all;
 }
 
 const SchedulerOutput& Scheduler::plan() {
@@ -87,24 +114,90 @@ const SchedulerOutput& Scheduler::plan() {
   load_ = {};
   prompt_rows_ = 0;
   target_seconds_ = 0;
+  oldest_ = running_.empty() ? nullptr : running_.front();
+  schedule_decodes();
+  set_target();
+  schedule_prompts();
+  build_output();
+  return output_;
+}
 
-  // A prompt that is the oldest keeps one row out of the decodes' reach.
-  const uint32_t kept = !running_.empty() && running_.front()->pending() > 1 ? 1 : 0;
+// A prompt that is the oldest keeps one row out of the decodes' reach.
+void Scheduler::schedule_decodes() {
+  const uint32_t kept = oldest_ != nullptr && oldest_->pending() > 1 ? 1 : 0;
   rows_left_ -= kept;
   logit_rows_left_ -= kept;
-  for (size_t i = 0; i < running_.size(); ++i) {
-    if (running_[i]->pending() == 1) schedule(*running_[i], 1);
+  decodes_.clear();
+  for (Sequence* s : running_) {
+    if (s->pending() == 1) decodes_.push_back(s);
+  }
+  for (Sequence* s : decodes_) {
+    if (s->state == Sequence::State::kRunning) schedule(*s, 1);
   }
   schedule_drafts();
   rows_left_ += kept;
   logit_rows_left_ += kept;
-  set_target();
-  for (size_t i = 0; i < running_.size(); ++i) {
-    if (running_[i]->pending() > 1) schedule(*running_[i], running_[i]->pending());
+}
+
+// Prompts, of those that run and those that wait, in the order of the queue.
+void Scheduler::schedule_prompts() {
+  rejoin_followers();
+  prompts_.clear();
+  for (Sequence* s : running_) {
+    if (s->pending() > 1) prompts_.push_back(s);
   }
-  admit_waiting();
-  build_output();
-  return output_;
+  bool line_moves = true;
+  while (rows_left_ > 0) {
+    Sequence* running = first_prompt();
+    Sequence* waiting = line_moves && logit_rows_left_ > 0 ? queue_.next() : nullptr;
+    if (running == nullptr && waiting == nullptr) break;
+    const bool wait_over = running == nullptr || (waiting != nullptr && queue_.before(*waiting, *running));
+    if ((wait_over ? waiting : running) != oldest_) hold_rows_for_oldest(rows_to_hold());
+    if (wait_over)
+      line_moves = admit(*waiting);
+    else
+      advance(*running);
+  }
+  if (held_rows_ > 0) advance(*oldest_);
+}
+
+Sequence* Scheduler::first_prompt() const {
+  Sequence* first = nullptr;
+  for (Sequence* s : prompts_) {
+    if (first == nullptr || queue_.before(*s, *first)) first = s;
+  }
+  return first;
+}
+
+void Scheduler::advance(Sequence& prompt) {
+  std::erase(prompts_, &prompt);
+  schedule(prompt, prompt.pending(), &prompt == oldest_ ? release_held_rows() : 0);
+}
+
+// What the oldest gets at least, if it is a prompt whose turn has not come.
+uint32_t Scheduler::rows_to_hold() const {
+  if (held_rows_ > 0 || std::find(prompts_.begin(), prompts_.end(), oldest_) == prompts_.end()) return 0;
+  uint32_t rows = rows_within_budget(*oldest_, oldest_->pending());
+  if (target_seconds_ > 0) rows = options_.costs->most_rows(load_, oldest_->computed, rows, target_seconds_, unscored_rows(*oldest_));
+  return std::max(1u, rows / kOldestShare);
+}
+
+void Scheduler::hold_rows_for_oldest(uint32_t rows) {
+  if (rows == 0) return;
+  held_rows_ = rows;
+  rows_left_ -= rows;
+  --logit_rows_left_;
+  account_all();
+}
+
+uint32_t Scheduler::release_held_rows() {
+  const uint32_t rows = held_rows_;
+  if (rows == 0) return 0;
+  held_rows_ = 0;
+  rows_left_ += rows;
+  ++logit_rows_left_;
+  account_all();
+  return rows;
 }
 
 // Guesses get what the decodes leave of rows, and of blocks what nobody needs for tokens that are known:
@@ -151,13 +244,15 @@ void Scheduler::account(const Sequence& s) {
     options_.costs->add(load_, {.rows = s.scheduled, .context = s.computed}, logit_rows_of(s, s.scheduled));
 }
 
-uint32_t Scheduler::rows_within_budget(const Sequence& s, uint32_t rows) const {
-  return std::min({rows, rows_left_, unscored_rows(s) + logit_rows_left_});
-}
-
 void Scheduler::account_all() {
   load_ = {};
   for (const Sequence* s : running_) account(*s);
+  if (options_.costs != nullptr && held_rows_ > 0)
+    options_.costs->add(load_, {.rows = held_rows_, .context = oldest_->computed}, 1);
+}
+
+uint32_t Scheduler::rows_within_budget(const Sequence& s, uint32_t rows) const {
+  return std::min({rows, rows_left_, unscored_rows(s) + logit_rows_left_});
 }
 
 // Rows from position `first` on, at most `rows`, for which `blocks` suffice: whole table entries less, until
@@ -171,22 +266,23 @@ uint32_t Scheduler::rows_that_fit(const Sequence& s, uint32_t first, uint32_t ro
   return rows;
 }
 
-// Gives s up to `rows` rows, `least` whatever the time they take, preempting younger sequences for at least
-// one. False when s gets none, be it because it was the youngest and had to go itself.
+// Gives s up to `rows` rows, `least` whatever the time they take, preempting others for at least one. False
+// when s gets none, be it because it was the one that had to go.
 bool Scheduler::schedule(Sequence& s, uint32_t rows, uint32_t least) {
   rows = rows_within_budget(s, rows);
   rows = std::max(rows_in_time(s.computed, rows, unscored_rows(s)), std::min(rows, least));
   if (rows == 0) return false;
   uint32_t fitting = rows_that_fit(s, s.computed, rows, pool_.available());
   while (fitting == 0) {
-    CHECK(running_.size() > 1);  // a sequence that was let in fits the pool alone
-    const bool was_youngest = running_.back() == &s;
-    preempt_youngest();
-    if (was_youngest) return false;
+    Sequence* worst = to_preempt();
+    CHECK(worst != nullptr);  // a sequence that was let in fits the pool alone
+    preempt(*worst);
+    if (worst == &s) return false;
     fitting = rows_that_fit(s, s.computed, rows, pool_.available());
   }
   CHECK(s.table.prepare(s.computed, fitting, &output_.copies));
   s.scheduled = fitting;
+  queue_.charge(s, fitting);
   account(s);
   if (target_seconds_ > 0) prompt_rows_ += fitting;
   rows_left_ -= fitting;
@@ -194,9 +290,18 @@ bool Scheduler::schedule(Sequence& s, uint32_t rows, uint32_t least) {
   return true;
 }
 
-void Scheduler::preempt_youngest() {
-  Sequence& s = *running_.back();
-  running_.pop_back();
+// The youngest of the worst priority; never the oldest. Null when nobody else runs.
+Sequence* Scheduler::to_preempt() const {
+  Sequence* worst = nullptr;
+  for (Sequence* s : running_) {
+    if (s != oldest_ && (worst == nullptr || s->rank() >= worst->rank())) worst = s;
+  }
+  return worst;
+}
+
+void Scheduler::preempt(Sequence& s) {
+  erase(running_, s);
+  std::erase(prompts_, &s);
   rows_left_ += s.scheduled;
   logit_rows_left_ += logit_rows_of(s, s.scheduled);
   s.scheduled = 0;
@@ -205,103 +310,19 @@ void Scheduler::preempt_youngest() {
   s.state = Sequence::State::kWaiting;
   s.table.release();
   drop_followers(s);
-  insert_by_age(waiting_, s);
+  queue_.put_back(s);
   ++counters_.preemptions;
   account_all();
 }
 
 void Scheduler::start_over() {
-  while (!running_.empty()) preempt_youngest();
-  for (Sequence* s : waiting_) s->leader = nullptr;
+  while (!running_.empty()) preempt(*running_.back());
 }
 
 uint32_t Scheduler::slots_used() const {
   uint32_t slots = 0;
   for (const Sequence* s : running_) slots += s->slots;
   return slots;
-}
-
-void Scheduler::admit_waiting() {
-  uint32_t slots = slots_used();
-  size_t i = 0;
-  while (i < waiting_.size() && rows_left_ > 0 && logit_rows_left_ > 0) {
-    Sequence& s = *waiting_[i];
-    if (slots + s.slots > options_.max_num_seqs) break;
-    if (s.leader != nullptr && s.leader->computed < s.leader_tokens) {
-      ++i;
-      continue;
-    }
-    const PrefixCache::Hit hit = look_up(s);
-    if (follows_leader(s, hit)) {
-      ++i;
-      continue;
-    }
-    if (!has_room(s, hit) || rows_in_time(hit.tokens, s.known() - hit.tokens) == 0) break;
-    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-    slots += s.slots;
-    start(s, hit);
-    CHECK(schedule(s, s.pending(), 1));
-  }
-}
-
-PrefixCache::Hit Scheduler::look_up(const Sequence& s) const {
-  // One token at least is computed, for its logits; rows to be scored need theirs too.
-  return cache_.lookup(s.table.salt(), s.tokens, std::min(s.known() - 1, s.logits_from()));
-}
-
-// A running sequence that will compute more of s's prefix than the cache holds becomes its leader.
-bool Scheduler::follows_leader(Sequence& s, const PrefixCache::Hit& hit) {
-  s.leader = nullptr;
-  const uint32_t limit = std::min(s.known() - 1, s.logits_from());
-  const uint32_t size = layout_.block_size();
-  if (!cache_.enabled() || limit < size) return false;
-  uint32_t best = hit.tokens;
-  for (const Sequence* r : running_) {
-    if (r->pending() <= 1 || r->table.salt() != s.table.salt()) continue;
-    const uint32_t common = common_prefix(s, *r, limit, size);
-    if (common > best && common > r->computed) {
-      best = common;
-      s.leader = r;
-      s.leader_tokens = common;
-    }
-  }
-  return s.leader != nullptr;
-}
-
-// Blocks that running sequences still need for the tokens they know and the next one.
-uint32_t Scheduler::blocks_promised() const {
-  uint32_t promised = 0;
-  for (const Sequence* s : running_) {
-    const uint32_t all = layout_.blocks_for(std::min(s->known() + 1, options_.max_model_len));
-    promised += all > s->table.block_count() ? all - s->table.block_count() : 0;
-  }
-  return promised;
-}
-
-bool Scheduler::has_room(const Sequence& s, const PrefixCache::Hit& hit) const {
-  const uint32_t all = layout_.blocks_for(std::min(s.known() + 1, options_.max_model_len));
-  uint64_t need = all > hit.blocks ? all - hit.blocks : 0;
-  need += hit.idle_blocks;
-  if (hit.tokens % layout_.block_size() != 0 && hit.idle_blocks < hit.blocks)
-    need += layout_.units();  // the copy of a last block that is shared
-  // One that had to go before comes back only when everybody can grow by a block: else it would soon go
-  // again.
-  if (s.admitted_before) need += uint64_t{running_.size()} * layout_.units();
-  return need + blocks_promised() <= pool_.available();
-}
-
-void Scheduler::start(Sequence& s, const PrefixCache::Hit& hit) {
-  s.table.adopt(hit);
-  s.computed = hit.tokens;
-  s.scheduled = 0;
-  s.state = Sequence::State::kRunning;
-  if (!s.admitted_before) {
-    s.admitted_before = true;
-    s.cached_tokens = hit.tokens;
-    counters_.prefix_queries += s.known();
-    counters_.prefix_hits += hit.tokens;
-  }
-  insert_by_age(running_, s);
 }
 
 const SchedulerOutput& Scheduler::trim_drafts() {
@@ -333,14 +354,16 @@ void Scheduler::build_output() {
 }
 
 Status Scheduler::check_integrity() const {
-  if (!std::is_sorted(running_.begin(), running_.end(), older) ||
-      !std::is_sorted(waiting_.begin(), waiting_.end(), older))
-    return internal_error("running or waiting sequences are not in order of age");
+  if (!std::is_sorted(running_.begin(), running_.end(), older))
+    return internal_error("running sequences are not in order of age");
   if (slots_used() > options_.max_num_seqs)
     return internal_error(fmt::format("{} slots used of {}", slots_used(), options_.max_num_seqs));
   std::vector<uint32_t> refs(pool_.total(), 0);
   for (const Sequence* s : running_) {
     s->table.count_references(refs);
+    if (slots_of(running_, s->user) != queue_.running(s->user))
+      return internal_error(fmt::format("user {} runs {} slots, {} are counted", s->user,
+                                        slots_of(running_, s->user), queue_.running(s->user)));
     if (s->computed > s->known() || s->computed > s->table.entries() * layout_.block_size())
       return internal_error(fmt::format("{} tokens computed of {} known, table of {} entries", s->computed,
                                         s->known(), s->table.entries()));
@@ -348,7 +371,11 @@ Status Scheduler::check_integrity() const {
       return internal_error(fmt::format("rows {} to {} would be written to blocks that are shared or cached",
                                         s->computed, s->computed + s->scheduled));
   }
-  for (const Sequence* s : waiting_) {
+  KVASIR_RETURN_IF_ERROR(queue_.check_integrity());
+  const std::vector<Sequence*> waiting = this->waiting();
+  if (waiting.size() != queue_.size())
+    return internal_error(fmt::format("{} sequences wait, {} are counted", waiting.size(), queue_.size()));
+  for (const Sequence* s : waiting) {
     if (s->table.entries() != 0 || s->computed != 0) return internal_error("a waiting sequence owns blocks");
     if (s->leader != nullptr && std::find(running_.begin(), running_.end(), s->leader) == running_.end())
       return internal_error("a sequence waits for one that does not run");

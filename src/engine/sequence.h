@@ -11,6 +11,18 @@
 
 namespace kvasir {
 
+struct Sequence;
+
+// A sequence's neighbours in a list that is threaded through its members.
+struct SequenceLinks {
+  Sequence* previous = nullptr;
+  Sequence* next = nullptr;
+};
+struct SequenceList {
+  Sequence* first = nullptr;
+  Sequence* last = nullptr;
+};
+
 // One running generation as the scheduler sees it: what is known, what is computed, and the blocks. Known
 // tokens are the prompt and what was generated; the scheduler gives rows until the computed ones have caught
 // up, and one row more for each token of a draft that is to be verified.
@@ -23,11 +35,15 @@ struct Sequence {
 
   // Order of arrival, the request first and its choice second; the smaller is the older.
   std::pair<uint64_t, uint32_t> age = {0, 0};
-  uint32_t slots = 1;  // sequences that it will become: n until the prompt is computed and the choices part
+  int32_t priority = 0;  // the lower is handled earlier
+  uint32_t user = 0;     // whose it is: FairQueue::find_user()
+  uint32_t slots = 1;    // sequences that it will become: n until the prompt is computed and the choices part
   std::vector<TokenId> tokens;
   uint32_t prompt_length;
   uint32_t computed = 0;  // tokens whose K and V are stored; at most tokens.size()
   BlockTable table;
+
+  double most_output = 0;  // tokens that all its slots may generate together; for estimates only
 
   // Prompt rows from this position on still have to be scored (their logits are wanted); kNothing when none
   // has.
@@ -42,10 +58,16 @@ struct Sequence {
   // The scheduler's own.
   State state = State::kWaiting;
   bool admitted_before = false;
-  uint32_t scheduled = 0;            // rows in the plan of this step
-  const Sequence* leader = nullptr;  // computes a prefix that this one waits for,
-  uint32_t leader_tokens = 0;        // until it has computed so many tokens
+  bool urgent = false;     // others of better priority have overtaken it often enough: goes before all
+  uint32_t scheduled = 0;  // rows in the plan of this step
+  uint32_t charged = 0;    // known tokens whose computation its user has been charged for, or got for nothing
+  Sequence* leader = nullptr;  // computes a prefix that this one waits for,
+  uint32_t leader_tokens = 0;  // until it has computed so many tokens
+  SequenceList followers;      // those that wait for this one, by leader_tokens; linked by `by_rank`
+  SequenceLinks by_rank, by_age;
 
+  // Priority as it counts now.
+  int32_t rank() const { return urgent ? INT32_MIN : priority; }
   uint32_t known() const { return static_cast<uint32_t>(tokens.size()); }
   uint32_t pending() const { return known() - computed; }
   // Known, or guessed.

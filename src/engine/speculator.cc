@@ -84,7 +84,8 @@ bool Speculator::reads_prompts(const Scheduler& scheduler) const {
     if (s->pending() > 1) return true;
     slots += s->slots;
   }
-  return !scheduler.waiting().empty() && slots + scheduler.waiting().front()->slots <= options_.max_num_seqs;
+  const Sequence* next = scheduler.queue().next();
+  return next != nullptr && slots + next->slots <= options_.max_num_seqs;
 }
 
 // Tokens that the answer may still get.

@@ -21,6 +21,15 @@ struct HistogramSnapshot {
 struct EngineStats {
   // Gauges.
   uint32_t running = 0, waiting = 0;
+  struct Queue {
+    std::array<uint32_t, 3> by_class{};  // of the waiting: priority below 0, 0, above
+    uint32_t users = 0;                  // whose they are
+    uint32_t longest = 0;                // most of one user
+    double service_gap = 0;              // largest difference of two waiting users' service (fair_queue.h)
+  };
+  Queue queue;
+  double backlog_seconds = 0;  // estimated, until everything taken on is done,
+  double queue_seconds = 0;    // and until what waits now has begun (backlog.h)
   uint32_t blocks_total = 0, blocks_used = 0, blocks_cached = 0, blocks_free = 0;
   double kv_waste = 0;  // share of the used blocks' slots that hold no token (last blocks)
   // Counters.
@@ -29,6 +38,7 @@ struct EngineStats {
   uint64_t computed_tokens = 0;                  // rows run through the model
   uint64_t prefix_queries = 0, prefix_hits = 0;  // tokens asked of and served by the prefix cache
   uint64_t preemptions = 0;
+  uint64_t refused_full = 0, refused_user = 0;  // requests: the queue was full, or held enough of their user
   uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
   double step_seconds = 0;  // time inside steps
   // No step that ended within the bound (Watchdog); steps that could not be planned, and requests that were

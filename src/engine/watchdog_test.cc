@@ -157,7 +157,7 @@ TEST(StalledScheduler, AdmitsAnewWhereThatHelps) {
   const Request first = fake_request(fake_prompt(100, 1), 8), second = fake_request(fake_prompt(100, 2), 8);
   const uint64_t a = rig.add(first), b = rig.add(second);
   // Both wait for each other's blocks.
-  const std::vector<Sequence*>& waiting = rig.core->scheduler().waiting();
+  const std::vector<Sequence*> waiting = rig.core->scheduler().waiting();
   ASSERT_EQ(waiting.size(), 2u);
   for (int i = 0; i < 2; ++i) {
     waiting[static_cast<size_t>(i)]->leader = waiting[static_cast<size_t>(1 - i)];

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,15 +13,22 @@
 
 namespace kvasir {
 
+// What a key's requests are entitled to.
+struct KeyTerms {
+  double weight = 1;                  // of its share of the engine, above 0
+  int32_t best_priority = INT32_MIN;  // the lowest number that its requests may ask for
+};
+
 // Who may talk to the server: API keys, the Host check that stops DNS rebinding, and cross-origin rules. A
 // page of a foreign origin is refused what changes or costs something; GET, HEAD and OPTIONS do neither, and
 // without CORS headers the browser keeps their answers from it. (Refusing those by Origin would guard
 // nothing: images and links send none.)
 struct AccessPolicy {
-  std::vector<std::string> api_keys;       // empty: no key is needed
-  std::vector<std::string> cors_origins;   // "https://chat.example"; "*" allows every origin
-  std::vector<std::string> allowed_hosts;  // names besides localhost and loopback addresses
-  bool check_host = true;                  // set when listening on loopback only
+  std::vector<std::string> api_keys;                   // empty: no key is needed
+  std::map<std::string, KeyTerms, std::less<>> terms;  // of the keys that have other than the default ones
+  std::vector<std::string> cors_origins;               // "https://chat.example"; "*" allows every origin
+  std::vector<std::string> allowed_hosts;              // names besides localhost and loopback addresses
+  bool check_host = true;                              // set when listening on loopback only
 
   // nullopt when the request may go on. `open_route`: health checks, which need no key.
   Problem check(const HttpRequest& request, bool open_route) const;

@@ -61,6 +61,6 @@ std::string answer_json(const AnswerHead& head, const std::vector<ChoicePart>& p
 // One server-sent event.
 std::string sse_event(std::string_view json);
 inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
-inline constexpr std::string_view kSsePing = ": ping\n\n";
+inline constexpr std::string_view kSseKeepAlive = ": keep-alive\n\n";
 
 }  // namespace kvasir

@@ -280,7 +280,18 @@ TEST_F(ApiServerTest, SilentStreamIsKeptAlive) {
   start();
   const auto answer =
       post("/v1/chat/completions", std::string("{\"stream\":true,\"max_tokens\":2,") + kHi + "}");
-  EXPECT_THAT(answer.body, HasSubstr(": ping\n\n"));
+  EXPECT_THAT(answer.body, HasSubstr(": keep-alive\n\n"));
+  EXPECT_EQ(text_of(events_of(answer.body)), "He");
+}
+
+TEST_F(ApiServerTest, NothingIsSaidWhereKeepAliveIsOff) {
+  config_.http.quiet_time = 0ms;
+  config_.http.stall_time = 40ms;  // the server looks after its connections every 10 ms
+  engine_.step_ms = 150;
+  start();
+  const auto answer =
+      post("/v1/chat/completions", std::string("{\"stream\":true,\"max_tokens\":2,") + kHi + "}");
+  EXPECT_THAT(answer.body, ::testing::Not(HasSubstr("keep-alive")));
   EXPECT_EQ(text_of(events_of(answer.body)), "He");
 }
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "server/json_writer.h"
 
 namespace kvasir {
@@ -66,6 +69,10 @@ ApiError api_error_of(const Status& status) {
       break;
   }
   return error;
+}
+
+int retry_after(double seconds) {
+  return static_cast<int>(std::ceil(std::clamp(seconds, 1.0, 60.0)));
 }
 
 std::string error_json(const ApiError& error) {

@@ -34,6 +34,10 @@ ApiError context_length_exceeded(uint64_t window, uint64_t prompt_tokens, uint64
                                  bool chat);
 ApiError api_error_of(const Status& status);
 
+// Seconds after which to come again, of those that the engine expects to need: rounded up, from 1 to 60. The
+// official clients wait a minute at most; told more, they come back at once.
+int retry_after(double seconds);
+
 std::string error_json(const ApiError& error);
 HttpResponse error_response(const ApiError& error);
 

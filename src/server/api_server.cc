@@ -10,6 +10,7 @@
 #include "server/json_input.h"
 #include "server/json_writer.h"
 #include "server/request_fields.h"
+#include "server/request_owner.h"
 #include "server/tokenize_api.h"
 
 namespace kvasir {
@@ -295,6 +296,7 @@ Problem ApiServer::prepare_generation(const Exchange& exchange, bool chat) {
   const std::string_view key =
       config_.keys_share_cache ? std::string_view() : config_.access.key_of(exchange->request());
   request.cache_salt = cache_domain(key, request.cache_salt);
+  if (Problem problem = settle_owner(config_.access, exchange->request(), &request)) return problem;
   std::vector<Prompt> prompts;
   if (Problem problem = model.prompts.build(&request, &prompts)) return problem;
   const auto choices = static_cast<uint32_t>(request.n);

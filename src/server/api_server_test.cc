@@ -55,11 +55,51 @@ TEST_F(ApiServerTest, BadRequests) {
 TEST_F(ApiServerTest, FullQueueIs429AndTakesNothing) {
   engine_.max_requests = 2;
   engine_.step_ms = 20;
+  engine_.queue_seconds = 6.2;
   start();
   const auto answer = post("/v1/completions", R"({"prompt":["a","b","c"],"max_tokens":500})");
   expect_error(answer, 429, "rate_limit_error", "server_overloaded");
-  EXPECT_FALSE(answer.header("Retry-After").empty());
+  EXPECT_EQ(answer.header("Retry-After"), "7");
   EXPECT_TRUE(eventually([&] { return engine_.running() == 0; }));
+}
+
+TEST(RetryAfter, IsWholeSecondsFromOneToSixty) {
+  EXPECT_EQ(retry_after(0), 1);
+  EXPECT_EQ(retry_after(1.01), 2);
+  EXPECT_EQ(retry_after(59.5), 60);
+  EXPECT_EQ(retry_after(1e9), 60);
+}
+
+TEST_F(ApiServerTest, PriorityAndUserReachTheEngine) {
+  start();
+  complete(R"("priority":-3,"user":"anna")");
+  EXPECT_EQ(engine_.last_request.priority, -3);
+  EXPECT_EQ(engine_.last_request.user, "user anna");
+  chat(R"("safety_identifier":"ben","priority":7.0)");
+  EXPECT_EQ(engine_.last_request.priority, 7);
+  EXPECT_EQ(engine_.last_request.user, "user ben");
+  complete();
+  EXPECT_EQ(engine_.last_request.priority, 0);
+  EXPECT_EQ(engine_.last_request.user, "");
+  for (const char* bad : {"1.5", "\"high\"", "2147483648", "-2147483649"})
+    expect_error(post("/v1/completions", std::string(R"({"prompt":"a","priority":)") + bad + "}"), 400,
+                 "invalid_request_error");
+}
+
+TEST_F(ApiServerTest, TheKeyIsTheUserAndHasItsTerms) {
+  config_.access.api_keys = {"one", "two"};
+  config_.access.terms["two"] = {.weight = 3, .best_priority = 1};
+  start();
+  const std::string body = R"({"prompt":"a","user":"anna"})";
+  EXPECT_EQ(post("/v1/completions", body, "Authorization: Bearer two\r\n").status, 200);
+  EXPECT_EQ(engine_.last_request.user, "key 1");
+  EXPECT_EQ(engine_.last_request.weight, 3);
+  EXPECT_EQ(engine_.last_request.priority, 1);
+  EXPECT_EQ(post("/v1/completions", body, "x-api-key: one\r\n").status, 200);
+  EXPECT_EQ(engine_.last_request.user, "key 0");
+  const auto bold = post("/v1/completions", R"({"prompt":"a","priority":0})", "x-api-key: two\r\n");
+  expect_error(bold, 400, "invalid_request_error");
+  EXPECT_EQ(parsed(bold.body).at("error").at("param").as_string(), "priority");
 }
 
 TEST_F(ApiServerTest, PromptsThatNeverFitTheQueueAreNoReasonToTryAgain) {

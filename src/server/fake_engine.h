@@ -131,6 +131,9 @@ class FakeEngine final : public Engine {
     stats.persistence.restored_tokens = 640;
     stats.persistence.saved_bytes = 4096;
     stats.time_to_first_token = {{0.1, 1.0}, {3, 2, 1}, 4.5};
+    stats.queue_seconds = queue_seconds;
+    stats.queue.by_class = {1, 2, 3};
+    stats.refused_user = 4;
     stats.forecast = {.steps = 4,
                       .predicted_seconds = 1.5,
                       .measured_seconds = 2,
@@ -155,6 +158,7 @@ class FakeEngine final : public Engine {
   EngineConfig limits;  // what config() says
   size_t max_requests = 100;
   Status refusal;  // of every request, if it is an error
+  double queue_seconds = 0;
   std::atomic<int> step_ms{0};
   std::atomic<bool> stalled{false};  // what health() says
   std::atomic<bool> fail{false};     // the next step of every request is an error

@@ -72,6 +72,9 @@ Request Generation::engine_request(size_t prompt) {
   r.special_text = !request_.skip_special_tokens;
   r.cache_salt = request_.cache_salt;
   r.drafters = drafters_;
+  r.priority = request_.priority.value_or(0);
+  r.user = request_.owner;
+  r.weight = request_.weight;
   const int64_t echoed = request_.echo ? request_.logprobs : -1;
   r.prompt_logprobs = static_cast<int32_t>(std::max(echoed, request_.prompt_logprobs));
   if (r.prompt_logprobs >= 0) {
@@ -95,15 +98,23 @@ void Generation::start() {
     auto id = model_.engine->submit(engine_request(i), [self = shared_from_this(), i](TokenEvent&& event) {
       self->deliver({i, std::move(event)});
     });
-    if (!id.ok()) return fail(api_error_of(id.status()));
+    if (!id.ok()) return fail(refusal(id.status()));
     ids_.push_back(*id);
   }
   if (request_.stream) {
     streaming_ = true;
     exchange_->start_stream(
         {200, "text/event-stream", {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}, ""},
-        std::string(kSsePing));
+        std::string(kSseKeepAlive));
   }
+}
+
+// Who finds the queue full is told when, by the engine's estimate, what waits now will have begun.
+ApiError Generation::refusal(const Status& status) const {
+  ApiError error = api_error_of(status);
+  if (status.code() == ErrorCode::kResourceExhausted)
+    error.retry_after_seconds = retry_after(model_.engine->stats().queue_seconds);
+  return error;
 }
 
 void Generation::cancel_all() {

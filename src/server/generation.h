@@ -60,6 +60,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   Request engine_request(size_t prompt);
+  ApiError refusal(const Status& status) const;
   void deliver(Mail mail);
   void read_mail();
   void on_event(size_t prompt, TokenEvent&& event);

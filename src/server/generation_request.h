@@ -48,6 +48,10 @@ struct GenerationRequest {
   bool skip_special_tokens = true;
   std::string cache_salt;
   std::string speculate = "auto";
+  std::string user;                 // as the request names him
+  std::optional<int32_t> priority;  // the lower is handled earlier; settled by settle_owner(),
+  std::string owner;                // which also says who the request's user is for the engine,
+  double weight = 1;                // and of what weight
 
   // The answer's form.
   bool stream = false;

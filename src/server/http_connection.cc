@@ -353,7 +353,8 @@ void HttpConnection::sweep(Clock::time_point now) {
       break;
     }
     case Phase::kAnswering:
-      if (streaming_ && !idle_text_.empty() && out_.empty() && now - last_write_ > config.quiet_time) {
+      if (streaming_ && config.quiet_time.count() > 0 && !idle_text_.empty() && out_.empty() &&
+          now - last_write_ > config.quiet_time) {
         write(sequence_, idle_text_);
       }
       break;

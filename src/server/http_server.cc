@@ -158,7 +158,8 @@ class AsioHttpServer final : public HttpServer {
 
   std::chrono::milliseconds sweep_period() const {
     const HttpServerConfig& c = state_->config;
-    const auto shortest = std::min({c.head_time, c.body_time, c.idle_time, c.stall_time, c.quiet_time});
+    auto shortest = std::min({c.head_time, c.body_time, c.idle_time, c.stall_time});
+    if (c.quiet_time.count() > 0) shortest = std::min(shortest, c.quiet_time);
     return std::clamp(shortest / 4, std::chrono::milliseconds(5), std::chrono::milliseconds(250));
   }
 

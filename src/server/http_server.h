@@ -24,7 +24,7 @@ struct HttpServerConfig {
   std::chrono::milliseconds body_time{30'000};   // afterwards at least 1 KiB/s
   std::chrono::milliseconds idle_time{75'000};   // of a kept-alive connection
   std::chrono::milliseconds stall_time{30'000};  // a reader that takes nothing for so long is dropped
-  std::chrono::milliseconds quiet_time{10'000};  // of a stream, until its idle text is sent
+  std::chrono::milliseconds quiet_time{10'000};  // of a stream, until its idle text is sent; 0: it never is
 };
 
 struct HttpServerCounters {

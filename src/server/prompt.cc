@@ -203,12 +203,13 @@ Problem PromptBuilder::completions(const GenerationRequest& request, std::vector
     return bad_field("prompt", fmt::format("'prompt' holds {} prompts; at most {} are allowed", values.size(),
                                            kMaxPrompts));
   }
-  const size_t places = model_.engine->config().max_queued_requests;
+  const size_t places = max_queued_of_one_user(model_.engine->config());
   if (values.size() > places) {  // to wait and try again would never help
     return bad_field(
-        "prompt", fmt::format("'prompt' holds {} prompts, and each takes a place in the queue, which has {} "
-                              "(--max-num-queued-reqs)",
-                              values.size(), places));
+        "prompt",
+        fmt::format("'prompt' holds {} prompts, and each takes a place in the queue, which has {} for "
+                    "one user (--max-num-queued-reqs)",
+                    values.size(), places));
   }
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string where = fmt::format("prompt[{}]", i);

@@ -216,7 +216,7 @@ const RequestField kFields[] = {
      kUsed, set<&Request::messages>},
     {"prompt", "", kText, T::kAny, -kInf, kInf, false, "400",
      "A string, a list of strings, a list of token ids, or a list of such lists (at most 256 prompts, and no "
-     "more than the server's queue holds).",
+     "more than the server's queue holds of one user).",
      kUsed, set<&Request::prompt>},
     {"tools", "", kChat, T::kArray, 0, 512, false, "none",
      "Functions that the template tells the model about; `<tool_call>` blocks in the answer become "
@@ -336,6 +336,12 @@ const RequestField kFields[] = {
      "separated "
      "by commas. The answer is the same in every case.",
      kUsed, set<&Request::speculate>},
+    {"priority", "", kBoth, T::kInteger, -kInt32 - 1, kInt32, false,
+     "0, or the best that the API key may ask for",
+     "The lower number is handled earlier. See *Who goes first*.", kUsed, set<&Request::priority>},
+    {"user", "safety_identifier", kBoth, T::kString, 0, 1024, false, "everybody who sends none is one user",
+     "Whose request it is, for fair sharing on a server without API keys. See *Who goes first*.", kUsed,
+     set<&Request::user>},
     {"request_id", "", kBoth, T::kString, 0, 128, false, "X-Request-Id", "A name for the logs.", kUsed,
      set<&Request::request_id>},
     {"use_beam_search", "", kBoth, T::kBoolean, -kInf, kInf, false, "false", "Only false.", kUsed,
@@ -364,9 +370,9 @@ const RequestField kFields[] = {
     {"typical_p", "", kBoth, T::kNumber, 1, 1, false, "", "that sampler is not built", kRefused, nullptr},
 
     // Accepted for the sake of clients that send them.
-    {"user", "safety_identifier prompt_cache_key metadata store service_tier verbosity prediction", kBoth,
-     T::kAny, -kInf, kInf, false, "", "Bookkeeping of OpenAI's own service.", kNoEffect, nullptr},
-    {"priority", "session_id kv_transfer_params stream_interval", kBoth, T::kAny, -kInf, kInf, false, "",
+    {"prompt_cache_key", "metadata store service_tier verbosity prediction", kBoth, T::kAny, -kInf, kInf,
+     false, "", "Bookkeeping of OpenAI's own service.", kNoEffect, nullptr},
+    {"session_id", "kv_transfer_params stream_interval", kBoth, T::kAny, -kInf, kInf, false, "",
      "vLLM's scheduling hints.", kNoEffect, nullptr},
     {"reasoning_effort", "include_reasoning thinking_token_budget reasoning_format", kBoth, T::kAny, -kInf,
      kInf, false, "", "For models with a separate reasoning channel.", kNoEffect, nullptr},

@@ -64,6 +64,25 @@ class Exposition {
 void add_requests(Exposition& out, const EngineStats& s) {
   out.gauge("vllm:num_requests_running", "Sequences in the running batch.", s.running);
   out.gauge("vllm:num_requests_waiting", "Sequences waiting to run.", s.waiting);
+  constexpr const char* kClasses[] = {"below_0", "0", "above_0"};
+  for (size_t i = 0; i < s.queue.by_class.size(); ++i)
+    out.gauge("kvasir_queue_sequences", "Sequences waiting to run, by their priority.", s.queue.by_class[i],
+              {{"priority", kClasses[i]}});
+  out.gauge("kvasir_queue_users", "Users with sequences waiting to run.", s.queue.users);
+  out.gauge("kvasir_queue_longest_of_user", "Most sequences of one user that wait to run.", s.queue.longest);
+  out.gauge("kvasir_service_gap_tokens",
+            "Largest difference of the service (priced tokens through weight) of two users who wait.",
+            s.queue.service_gap);
+  out.gauge("kvasir_backlog_seconds", "Estimated time until all that was taken on is done.",
+            s.backlog_seconds);
+  out.gauge("kvasir_queue_seconds", "Estimated time until all that waits now has begun.", s.queue_seconds);
+  const auto refused = [&](const char* reason, uint64_t count) {
+    out.counter("kvasir_requests_refused_total",
+                "Requests answered 429: the queue was full, or of their user.", static_cast<double>(count),
+                {{"reason", reason}});
+  };
+  refused("queue", s.refused_full);
+  refused("user", s.refused_user);
   const auto finished = [&](const char* reason, uint64_t count) {
     out.counter("vllm:request_success_total", "Sequences that ended, by reason.", static_cast<double>(count),
                 {{"finished_reason", reason}});

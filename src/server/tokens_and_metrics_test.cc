@@ -71,6 +71,9 @@ TEST_F(ApiServerTest, MetricsAreWellFormed) {
   EXPECT_THAT(answer.body, HasSubstr("cache_dtype=\"float16\""));
   const std::string labels = "{model_name=\"fake\",engine=\"0\"";
   EXPECT_EQ(samples.at("vllm:num_requests_running" + labels + "}"), 0);
+  EXPECT_EQ(samples.at("kvasir_queue_sequences" + labels + ",priority=\"below_0\"}"), 1);
+  EXPECT_EQ(samples.at("kvasir_queue_sequences" + labels + ",priority=\"above_0\"}"), 3);
+  EXPECT_EQ(samples.at("kvasir_requests_refused_total" + labels + ",reason=\"user\"}"), 4);
   EXPECT_EQ(samples.at("vllm:kv_cache_usage_perc" + labels + "}"), 0.25);
   EXPECT_EQ(samples.at("vllm:prefix_cache_hits_total" + labels + "}"), 10);
   EXPECT_EQ(samples.at("vllm:time_to_first_token_seconds_bucket" + labels + ",le=\"1\"}"), 5);

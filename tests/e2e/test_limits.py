@@ -53,7 +53,7 @@ def test_deep_json(server):
     ("n", 0), ("n", 1000000000), ("max_tokens", -1), ("seed", "x"), ("stop", [1]), ("stop", ["a"] * 100),
     ("stop", ""), ("stop", ["a", ""]),
     ("logit_bias", {"x": 1}), ("logit_bias", {"-1": 1}), ("top_logprobs", 3), ("stream", "yes"),
-    ("presence_penalty", 3), ("stop_token_ids", [-1]),
+    ("presence_penalty", 3), ("stop_token_ids", [-1]), ("priority", 1.5), ("priority", "high"), ("user", 3),
 ])
 def test_bad_values_name_their_field(server, field, value):
     error = assert_error(server.post(CHAT, user("hi") | {field: value}), 400, type="invalid_request_error")

@@ -44,6 +44,13 @@ const checks = {
     assert.equal(new Set(answer.choices.map((choice) => choice.message.content)).size, 3);
   },
 
+  // Of a server that sends comments while it reads a long prompt.
+  async patience() {
+    const content = Array.from({ length: 700 }, (_, i) => i).join(' ');
+    const text = await streamed({ ...request, messages: [{ role: 'user', content }], max_tokens: 4, user: 'node' });
+    assert.notEqual(text, '');
+  },
+
   async abort() {
     const stream = await client.chat.completions.create({ ...request, stream: true, max_tokens: 4000, ignore_eos: true });
     let chunks = 0;
