@@ -94,8 +94,8 @@ class Engine {
 
   // Queues a request. Errors: kInvalidArgument when it can never fit (message with both numbers),
   // kResourceExhausted when the queue is full or holds enough of this user (EngineStats::queue_seconds says
-  // for how long), kUnavailable when draining or while it does not move. Events go to `sink` until each choice
-  // has finished.
+  // for how long), kUnavailable when draining or while it does not move. Events go to `sink` until each
+  // choice has finished.
   virtual Result<RequestId> submit(Request request, TokenSink sink) = 0;
 
   // Stops a request: its blocks are free within one step. No event follows except kCancelled for unfinished

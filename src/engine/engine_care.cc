@@ -40,14 +40,15 @@ void EngineCore::trace_step(const SchedulerOutput& plan) {
 
 // The scheduler found no row to compute although somebody wants some.
 void EngineCore::resolve_stall() {
-  const std::vector<Sequence*> held = scheduler_.running().empty() ? scheduler_.waiting() : scheduler_.running();
+  const std::vector<Sequence*> held =
+      scheduler_.running().empty() ? scheduler_.waiting() : scheduler_.running();
   const Choice& oldest = static_cast<const Choice&>(*held.front());
   const uint64_t id = static_cast<uint64_t>(oldest.request.id);
   const std::string state = fmt::format(
       "{} running, {} waiting; {} KV blocks used, {} cached, {} free; the oldest, request {} ({}), knows {} "
       "tokens, for which it needs {} blocks",
-      scheduler_.running().size(), scheduler_.queue().size(), pool_.owned(), pool_.cached(), pool_.free(),
-      id, oldest.request.request.external_id, oldest.known(), layout_.blocks_for(oldest.known() + 1));
+      scheduler_.running().size(), scheduler_.queue().size(), pool_.owned(), pool_.cached(), pool_.free(), id,
+      oldest.request.request.external_id, oldest.known(), layout_.blocks_for(oldest.known() + 1));
   if (!std::exchange(started_over_, true)) {
     spdlog::error("no step could be planned: {}. Everything is taken back and admitted anew", state);
     scheduler_.start_over();

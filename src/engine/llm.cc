@@ -119,12 +119,11 @@ Status Llm::load(const std::string& path, const Options& options, EngineConfig* 
       model_, CausalLm::load(file, *kernels_, *pool_, model_limits(options.engine), options.progress));
   if (!options.machine) return {};
   machine_ = options.machine;
-  ModelConfig config = model_->config();
-  auto weights = read_weight_sizes(file, config);
-  auto machine =
-      weights.ok() ? machine_(*pool_, config, *weights) : Result<HardwareProfile>(weights.status());
+  ModelConfig shape = model_->config();
+  auto weights = read_weight_sizes(file, shape);
+  auto machine = weights.ok() ? machine_(*pool_, shape, *weights) : Result<HardwareProfile>(weights.status());
   if (machine.ok())
-    priced_ = {std::move(config), *std::move(weights), *std::move(machine)};
+    priced_ = {std::move(shape), *std::move(weights), *std::move(machine)};
   else
     spdlog::warn("steps will not be predicted: {}", machine.message());
   return {};

@@ -30,8 +30,6 @@ class ModelRunner {
   // Computes it. `wanted`: for each logit row of the plan, as ForwardBatch::logits_wanted.
   void run(const SchedulerOutput& plan, std::span<const uint32_t> wanted);
 
-  KvStore& store() { return store_; }
-
   // A logit row of the plan that was run last.
   RowLogits logits(uint32_t logit_row);
 

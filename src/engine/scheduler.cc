@@ -178,7 +178,9 @@ void Scheduler::advance(Sequence& prompt) {
 uint32_t Scheduler::rows_to_hold() const {
   if (held_rows_ > 0 || std::find(prompts_.begin(), prompts_.end(), oldest_) == prompts_.end()) return 0;
   uint32_t rows = rows_within_budget(*oldest_, oldest_->pending());
-  if (target_seconds_ > 0) rows = options_.costs->most_rows(load_, oldest_->computed, rows, target_seconds_, unscored_rows(*oldest_));
+  if (target_seconds_ > 0)
+    rows =
+        options_.costs->most_rows(load_, oldest_->computed, rows, target_seconds_, unscored_rows(*oldest_));
   return std::max(1u, rows / kOldestShare);
 }
 

@@ -223,10 +223,8 @@ Result<ModelShape> shape_of(const GgufBuilder& b) {
   return shape_from_gguf(*file);
 }
 
+// Of architectures that the engine does not run; what it runs says its windows itself.
 TEST(GgufShape, WindowsFollowTheArchitecture) {
-  EXPECT_EQ(shape_of(windowed("gemma2"))->windows, (Windows{8, 0, 8, 0}));
-  EXPECT_EQ(shape_of(windowed("cohere2"))->windows, (Windows{8, 8, 8, 0}));
-  EXPECT_EQ(shape_of(windowed("phi3"))->windows, (Windows{0, 0, 0, 0}));
   GgufBuilder b = windowed("someday");
   b.u32("someday.attention.sliding_window_pattern", 3);
   EXPECT_EQ(shape_of(b)->windows, (Windows{8, 8, 0, 8}));
