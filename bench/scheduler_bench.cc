@@ -55,13 +55,9 @@ void decode_windows(benchmark::State& state) {
 }
 BENCHMARK(decode_windows)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
-// 128 decode, one long prompt is read beside them and 127 of the same beginning wait for its blocks.
-void decode_beside_prompts(benchmark::State& state) {
-  const auto make = [] {
-    auto rig = decoding(128, 64, {.blocks = 20000, .max_model_len = 4096});
-    for (int i = 0; i < 128; ++i) rig->add(3000, 2900);
-    return rig;
-  };
+// The first `most` steps of each rig.
+void time_first_steps(benchmark::State& state, const std::function<std::unique_ptr<StepRig>()>& make,
+                      uint32_t most) {
   uint32_t steps = 0;
   time_steps(
       state,
@@ -69,7 +65,17 @@ void decode_beside_prompts(benchmark::State& state) {
         steps = 0;
         return make();
       },
-      [&](const StepRig&) { return ++steps > 150; });
+      [&](const StepRig&) { return ++steps > most; });
+}
+
+// 128 decode, one long prompt is read beside them and 127 of the same beginning wait for its blocks.
+void decode_beside_prompts(benchmark::State& state) {
+  const auto make = [] {
+    auto rig = decoding(128, 64, {.blocks = 20000, .max_model_len = 4096});
+    for (int i = 0; i < 128; ++i) rig->add(3000, 2900);
+    return rig;
+  };
+  time_first_steps(state, make, 150);
 }
 BENCHMARK(decode_beside_prompts)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
@@ -80,14 +86,7 @@ void decode_with_a_full_pool(benchmark::State& state) {
     for (int i = 0; i < 200; ++i) rig->add(4000, 3900);
     return rig;
   };
-  uint32_t steps = 0;
-  time_steps(
-      state,
-      [&] {
-        steps = 0;
-        return make();
-      },
-      [&](const StepRig&) { return ++steps > 30; });
+  time_first_steps(state, make, 30);
 }
 BENCHMARK(decode_with_a_full_pool)->UseManualTime()->Unit(benchmark::kMicrosecond);
 

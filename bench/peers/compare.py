@@ -18,12 +18,14 @@ take an hour for the four models.
 import argparse
 import os
 import pathlib
-import platform
 import statistics
 import sys
 
 import engines
 import http_load
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from common import names_of, processor
 
 ROOT = engines.ROOT
 MODELS = {
@@ -175,24 +177,6 @@ def report_model(all_engines, name, options, text):
     notes += [describe_accuracy(engine, model, stem) for engine in able if hasattr(engine, "accuracy")]
     lines = table([engine.name for engine in all_engines], rows, refused)
     return [f"## {stem}", "", *lines, "", *([*notes, ""] if notes else [])]
-
-
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
-
-
-def names_of(known):
-    """An argument type: names of `known`, separated by commas."""
-    def parse(text):
-        names = text.split(",")
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(known)}")
-        return names
-    return parse
 
 
 def arguments():

@@ -38,6 +38,9 @@ import vllm_bench
 import waste
 import workloads
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from common import names_of, processor
+
 SMALL_BATCH = ("-b", "128", "-ub", "128")
 
 
@@ -141,23 +144,6 @@ def write(options, records):
     text = report.markdown(machine, records, [measures.__doc__.partition("\n\n")[2]])
     (options.output / "report.md").write_text(text, encoding="utf-8")
     print(text)
-
-
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
-
-
-def names_of(known):
-    def parse(text):
-        names = text.split(",")
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(known)}")
-        return names
-    return parse
 
 
 def limits(text):
