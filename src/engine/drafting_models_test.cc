@@ -9,17 +9,12 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/build_kind.h"
 #include "engine/drafters.h"
 #include "engine/llm.h"
 
 namespace kvasir {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSlowBuild = true;
-#else
-constexpr bool kSlowBuild = false;
-#endif
 
 constexpr const char* kSmol = "smollm2-135m-instruct-q4_1.gguf";
 constexpr const char* kQwenHalf = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
@@ -178,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(Real, DraftingModels,
 
 TEST(DraftingModels, SaysWhatIsWrong) {
   if (kSlowBuild || !std::filesystem::exists(path_of(kSmol)) || !std::filesystem::exists(path_of(kQwenHalf)))
-    GTEST_SKIP() << "models are absent";
+    GTEST_SKIP() << "a sanitised build, or models are absent: tools/fetch_models.py fetches them";
   auto opened = Llm::open(path_of(kQwenHalf), options());
   ASSERT_TRUE(opened.ok()) << opened.message();
   const auto error_of = [&](const std::string& drafter) {

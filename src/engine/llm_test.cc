@@ -9,14 +9,10 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/build_kind.h"
+
 namespace kvasir {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSlowBuild = true;
-#else
-constexpr bool kSlowBuild = false;
-#endif
 
 constexpr const char* kStory =
     "A young engineer had a clock that ran backwards. Every morning she wound it, every night it told her "

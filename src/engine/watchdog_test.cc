@@ -152,18 +152,35 @@ TEST(Watchdog, SeesWorkThatNobodyTakes) {
   EXPECT_THAT(dog.health().message(), HasSubstr("waiting for work"));
 }
 
-TEST(StalledScheduler, AdmitsAnewWhereThatHelps) {
-  RigOptions options;
-  options.blocks = 40;
-  options.check_invariants = false;  // the pool and the tables will not agree
-  CoreRig rig(options);
-  BlockPool& pool = EngineCorePeer::pool(*rig.core);
-  std::vector<BlockId> lost;
-  while (pool.free() > 0) lost.push_back(pool.take());
+// An engine whose pool has lost its blocks, so that no step can be planned.
+class StalledScheduler : public testing::Test {
+ protected:
+  StalledScheduler() : rig(options()) {
+    while (pool().free() > 0) lost_.push_back(pool().take());
+  }
+  void give_back() {
+    for (const BlockId id : lost_) pool().release(id);
+  }
+
+  CoreRig rig;
+
+ private:
+  static RigOptions options() {
+    RigOptions options;
+    options.blocks = 40;
+    options.check_invariants = false;  // the pool and the tables will not agree
+    return options;
+  }
+  BlockPool& pool() { return EngineCorePeer::pool(*rig.core); }
+
+  std::vector<BlockId> lost_;
+};
+
+TEST_F(StalledScheduler, AdmitsAnewWhereThatHelps) {
   const Request first = fake_request(fake_prompt(100, 1), 8), second = fake_request(fake_prompt(100, 2), 8);
   const uint64_t a = rig.add(first), b = rig.add(second);
   rig.core->step();
-  for (const BlockId id : lost) pool.release(id);
+  give_back();
   rig.run();
   EXPECT_EQ(rig.core->update_stats().stalls_resolved, 1u);
   EXPECT_EQ(rig.core->update_stats().stalls_failed_requests, 0u);
@@ -171,14 +188,7 @@ TEST(StalledScheduler, AdmitsAnewWhereThatHelps) {
   rig.expect_right(b, second);
 }
 
-TEST(StalledScheduler, EndsTheOldestWithTheNumbersWhereNothingHelps) {
-  RigOptions options;
-  options.blocks = 40;
-  options.check_invariants = false;  // the pool and the tables will not agree
-  CoreRig rig(options);
-  BlockPool& pool = EngineCorePeer::pool(*rig.core);
-  std::vector<BlockId> lost;
-  while (pool.free() > 0) lost.push_back(pool.take());
+TEST_F(StalledScheduler, EndsTheOldestWithTheNumbersWhereNothingHelps) {
   const Request asked = fake_request(fake_prompt(100, 1), 8);
   const uint64_t a = rig.add(asked), b = rig.add(asked);
   for (int i = 0; i < 2; ++i) rig.core->step();
@@ -188,7 +198,7 @@ TEST(StalledScheduler, EndsTheOldestWithTheNumbersWhereNothingHelps) {
   EXPECT_EQ(failed.finish, FinishReason::kError);
   EXPECT_THAT(failed.error.message(), HasSubstr("needs 7 KV blocks, and 0 of 40"));
   EXPECT_EQ(rig.core->scheduler().waiting().size(), 1u);
-  for (const BlockId id : lost) pool.release(id);
+  give_back();
   rig.run();
   rig.expect_right(b, asked);
 }

@@ -260,7 +260,7 @@ TEST(GgufShape, FaultsNameTheKey) {
 // The same model from its file and from the table.
 TEST(GgufShape, AgreesWithTheTable) {
   const std::string path = KVASIR_SOURCE_DIR "/models/smollm2-135m-instruct-q4_1.gguf";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path;
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent: tools/fetch_models.py fetches it";
   const auto file = resolve_shape(path);
   ASSERT_TRUE(file.ok()) << file.message();
   const ModelShape table = named("SmolLM2 135M");

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/build_kind.h"
 #include "decoding/test_drafters.h"
 #include "engine/drafters.h"
 #include "engine/llm.h"
@@ -20,12 +21,6 @@ namespace kvasir {
 namespace {
 
 using namespace testing_drafters;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSlowBuild = true;
-#else
-constexpr bool kSlowBuild = false;
-#endif
 
 constexpr uint32_t kTokens = 20;
 
