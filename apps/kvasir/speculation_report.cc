@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cmath>
 #include <map>
 #include <numeric>
 
 #include "apps/kvasir/svg_chart.h"
+#include "perf/speculation_formulas.h"
 
 namespace kvasir {
 namespace {
@@ -86,8 +86,8 @@ Chart tokens_chart(const std::vector<SpeculationRow>& rows) {
     for (const SpeculationRow& row : list) {
       const double k = *row.variant.k;
       measured.points.emplace_back(k, row.tokens_per_draft());
-      with.points.emplace_back(k, tokens_with_bonus(row.acceptance(), drafted_per_draft(row)));
-      without.points.emplace_back(k, tokens_without_bonus(row.acceptance(), drafted_per_draft(row)));
+      with.points.emplace_back(k, expected_tokens_per_step(row.acceptance(), drafted_per_draft(row)));
+      without.points.emplace_back(k, expected_tokens_per_step(row.acceptance(), drafted_per_draft(row) - 1));
     }
     for (ChartSeries* s : {&measured, &with, &without}) chart.series.push_back(std::move(*s));
   }
@@ -116,14 +116,6 @@ Chart gain_chart(const std::vector<SpeculationRow>& rows) {
 
 }  // namespace
 
-double tokens_with_bonus(double acceptance, double k) {
-  return acceptance >= 1 ? k + 1 : (1 - std::pow(acceptance, k + 1)) / (1 - acceptance);
-}
-
-double tokens_without_bonus(double acceptance, double k) {
-  return acceptance >= 1 ? k : (1 - std::pow(acceptance, k)) / (1 - acceptance);
-}
-
 std::string speculation_md_head(const SpeculationSetting& s) {
   return fmt::format(
       "{}: answers of up to {} tokens at temperature {:g}, {} threads, medians of {} rounds in turns\n\n"
@@ -144,10 +136,10 @@ std::string speculation_md_rows(const std::vector<SpeculationRow>& rows) {
       continue;
     }
     const double k = drafted_per_draft(row);
-    text +=
-        fmt::format(" {:>13} | {:<11} | {:>26.2f} | {:>13.2f} | {:>7.2f} |\n",
-                    fmt::format("{} of {}", row.accepted, row.drafted), by_place(row), row.tokens_per_draft(),
-                    tokens_with_bonus(row.acceptance(), k), tokens_without_bonus(row.acceptance(), k));
+    text += fmt::format(" {:>13} | {:<11} | {:>26.2f} | {:>13.2f} | {:>7.2f} |\n",
+                        fmt::format("{} of {}", row.accepted, row.drafted), by_place(row),
+                        row.tokens_per_draft(), expected_tokens_per_step(row.acceptance(), k),
+                        expected_tokens_per_step(row.acceptance(), k - 1));
   }
   return text;
 }
@@ -165,7 +157,7 @@ std::string speculation_md_foot(const std::vector<SpeculationRow>& rows) {
       "a "
       "chance a per guess\nand k guesses per draft; without it (1-a^k)/(1-a). For a = 0.8, k = 5: {:.2f} and "
       "{:.2f}.\n",
-      differing, tokens_with_bonus(0.8, 5), tokens_without_bonus(0.8, 5));
+      differing, expected_tokens_per_step(0.8, 5), expected_tokens_per_step(0.8, 4));
 }
 
 std::string speculation_csv(const std::vector<SpeculationRow>& rows) {

@@ -15,13 +15,6 @@ struct SpeculationSetting {
   double temperature = 0;
 };
 
-// Tokens to expect of a verification of k guesses, each right with a chance of `acceptance` if those before
-// it are: (1 - a^(k+1)) / (1 - a), with the token that is chosen after the last right guess (Leviathan et
-// al., arXiv 2211.17192, eq. 1); and (1 - a^k) / (1 - a), as engines count that do without it after full
-// acceptance.
-double tokens_with_bonus(double acceptance, double k);
-double tokens_without_bonus(double acceptance, double k);
-
 std::string speculation_md_head(const SpeculationSetting& setting);
 std::string speculation_md_rows(const std::vector<SpeculationRow>& rows);
 // How to read the columns, and whether any answer differed.

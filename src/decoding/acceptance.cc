@@ -63,10 +63,4 @@ void DraftCheck::compare(TokenId token, Acceptance& all, SequenceAcceptance& seq
   next_ = right ? next_ + 1 : draft_.size;
 }
 
-double expected_tokens(std::span<const double> rates) {
-  double tokens = 1, reached = 1;
-  for (const double rate : rates) tokens += reached *= rate;
-  return tokens;
-}
-
 }  // namespace kvasir

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 
 #include "decoding/drafter.h"
 
@@ -58,10 +57,5 @@ class DraftCheck {
   Draft draft_;
   uint32_t next_ = 0;
 };
-
-// Tokens to expect of a draft per verification, the one that is chosen after the last right guess counted in:
-// 1 + a_1 + a_1 a_2 + ... for the conditional rates a_i of `rates` (Leviathan et al., arXiv 2211.17192, eq.
-// 1).
-double expected_tokens(std::span<const double> rates);
 
 }  // namespace kvasir

@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <random>
-#include <vector>
 
 namespace kvasir {
 namespace {
@@ -83,15 +81,6 @@ TEST(DraftCheck, ComparesUntilTheFirstWrongGuess) {
   EXPECT_GT(a.rate(0, 1), 0.6);
   EXPECT_LT(a.rate(0, 2), 0.4);
   EXPECT_DOUBLE_EQ(a.rate(0, 3), 0.5);
-}
-
-// (1 - a^(k+1)) / (1 - a): 3.69 for a = 0.8, k = 5; without the token after full acceptance, (1 - a^k) / (1 -
-// a), it would be 3.36.
-TEST(ExpectedTokens, CountsTheTokenAfterTheLastRightGuess) {
-  const std::vector<double> rates(5, 0.8);
-  EXPECT_NEAR(expected_tokens(rates), (1 - std::pow(0.8, 6)) / 0.2, 1e-12);
-  EXPECT_NEAR(expected_tokens(rates), 3.69, 0.005);
-  EXPECT_DOUBLE_EQ(expected_tokens({}), 1);
 }
 
 }  // namespace

@@ -260,6 +260,8 @@ TEST(Speculation, TokensPerStep) {
   EXPECT_DOUBLE_EQ(expected_tokens_per_step(0, 3), 1);
   EXPECT_DOUBLE_EQ(expected_tokens_per_step(1, 3), 4);
   EXPECT_NEAR(expected_tokens_per_step(0.8, 5), 3.69, 0.005);
+  EXPECT_NEAR(expected_tokens_per_step(0.8, 4), 3.36,
+              0.005);  // of five guesses, without the token after them
   EXPECT_DOUBLE_EQ(expected_accepted(0.5, 3), 0.875);
 }
 

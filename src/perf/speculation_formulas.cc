@@ -5,9 +5,9 @@
 
 namespace kvasir {
 
-double expected_tokens_per_step(double acceptance, uint32_t drafts) {
-  if (acceptance >= 1) return drafts + 1.0;
-  return (1 - std::pow(acceptance, drafts + 1.0)) / (1 - acceptance);
+double expected_tokens_per_step(double acceptance, double drafts) {
+  if (acceptance >= 1) return drafts + 1;
+  return (1 - std::pow(acceptance, drafts + 1)) / (1 - acceptance);
 }
 
 double expected_accepted(double acceptance, uint32_t drafts) {

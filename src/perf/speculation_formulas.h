@@ -7,8 +7,9 @@ namespace kvasir {
 
 // (1 - a^(k+1)) / (1 - a), k + 1 for a = 1: tokens that a step emits on average when each of k drafted tokens
 // is accepted with probability a, independently, and the target adds one. Leviathan, Kalman and Matias 2023
-// (arXiv 2211.17192), equation 1. a in 0 .. 1.
-double expected_tokens_per_step(double acceptance, uint32_t drafts);
+// (arXiv 2211.17192), equation 1. a in 0 .. 1. With k - 1 for k: (1 - a^k) / (1 - a), as engines count that
+// do without the target's token after full acceptance.
+double expected_tokens_per_step(double acceptance, double drafts);
 
 // a (1 - a^k) / (1 - a): of these, the drafted ones.
 double expected_accepted(double acceptance, uint32_t drafts);
