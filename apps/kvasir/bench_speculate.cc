@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,19 +49,12 @@ std::vector<SpeculationVariant> variants(const SpeculateFlags& f) {
   return all;
 }
 
-Status write_report(const std::string& path, const SpeculationSetting& setting,
-                    const std::vector<SpeculationRow>& rows) {
-  if (path.empty()) return {};
-  std::ofstream file(path, std::ios::binary);
-  file << speculation_svg(setting, rows);
-  file.close();
-  return file ? Status() : io_error(fmt::format("--report: {} cannot be written", path));
-}
-
 int finish(const SpeculateFlags& f, const SpeculationSetting& setting,
            const std::vector<SpeculationRow>& rows) {
-  if (const Status written = write_report(f.report, setting, rows); !written.ok())
-    return fail(kExitFailure, written.message());
+  if (!f.report.empty()) {
+    if (const Status written = write_report(f.report, speculation_svg(setting, rows)); !written.ok())
+      return fail(kExitFailure, written.message());
+  }
   if (f.output == "json") return print_or_fail(speculation_json(setting, rows));
   if (f.output == "csv") return print_or_fail(speculation_csv(rows));
   return print_or_fail(speculation_md_foot(rows));

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "apps/kvasir/cli.h"
 
@@ -23,6 +24,14 @@ Status write_output(std::string_view text, int descriptor) {
     }
   }
   return {};
+}
+
+Status write_report(const std::string& path, std::string_view text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (out) return {};
+  return io_error(fmt::format("--report: {} cannot be written", path));
 }
 
 int print_or_fail(std::string_view text) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +20,9 @@ template <class... Args>
 void tell(fmt::format_string<Args...> format, Args&&... args) {
   (void)write_output(fmt::format(format, std::forward<Args>(args)...), STDERR_FILENO);
 }
+
+// Writes what --report asks for to the file that it names. kIo names both.
+Status write_report(const std::string& path, std::string_view text);
 
 // Writes to standard output for a verb that then ends: kExitOk, or kExitFailure with the reason on standard
 // error.

@@ -2,7 +2,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <memory>
 #include <string>
 
@@ -53,15 +52,6 @@ int fail_to_find_model(const Status& status) {
       unknown ? "MODEL is a GGUF file, a config.json or its folder, or a name of `kvasir plan --list`." : "");
 }
 
-Status write_report(const PlanReport& report, const std::string& path) {
-  const bool svg = path.ends_with(".svg");
-  std::ofstream out(path, std::ios::binary);
-  out << (svg ? plan_svg(report) : plan_page(report));
-  out.close();
-  if (out) return {};
-  return io_error(fmt::format("--report: {} cannot be written", path));
-}
-
 int print_explanation(const PlanVerbFlags& f, const PlanReport& report) {
   if (f.explain.empty()) return print_or_fail(plan_quantities(report));
   const Result<std::string> text = report.derivation.explain(f.explain, true);
@@ -71,7 +61,9 @@ int print_explanation(const PlanVerbFlags& f, const PlanReport& report) {
 
 int print_report(const PlanVerbFlags& f, const PlanReport& report) {
   if (!f.report.empty()) {
-    if (const Status written = write_report(report, f.report); !written.ok())
+    if (const Status written =
+            write_report(f.report, f.report.ends_with(".svg") ? plan_svg(report) : plan_page(report));
+        !written.ok())
       return fail(kExitFailure, written.message());
     tell("kvasir: wrote {}\n", f.report);
   }
