@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "decoding/sampler.h"
+#include "engine/clock.h"
 
 namespace kvasir {
 namespace {
@@ -122,6 +123,18 @@ void DraftBatch::choose(uint32_t index, SamplerScratch& scratch, AlignedBuffer& 
     row = padded.as<float>();
   }
   choice.token = chosen(job.sampler->choose(row.first(options_.vocab), position, output_count, scratch));
+}
+
+void DraftBatch::give_guesses(KvStore& kv, DraftForecast& forecast, uint32_t context) {
+  if (empty()) return;
+  forecast.predict(rows(), choices(), context);
+  const double before = monotonic_seconds();
+  const std::span<const Choice> given = run(kv);
+  forecast.observe(monotonic_seconds() - before);
+  for (const Choice& choice : given) {
+    if (choice.token != kNoToken) choice.job->draft->add(choice.token);
+  }
+  clear();
 }
 
 }  // namespace kvasir

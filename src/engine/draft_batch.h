@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "decoding/drafter.h"
 #include "decoding/sampler_scratch.h"
+#include "engine/draft_forecast.h"
 #include "kvcache/kv_store.h"
 #include "models/causal_lm.h"
 
@@ -47,6 +48,9 @@ class DraftBatch {
   };
   // Computes the rows and chooses; the result is valid until clear().
   std::span<const Choice> run(KvStore& kv);
+  // The same, for `forecast` to learn from, whose pass has sequences of `context` tokens on average; adds the
+  // guesses to the jobs' drafts and starts afresh. Nothing where there are no rows.
+  void give_guesses(KvStore& kv, DraftForecast& forecast, uint32_t context);
 
   uint32_t rows() const { return static_cast<uint32_t>(tokens_.size()); }
   uint32_t choices() const { return static_cast<uint32_t>(choices_.size()); }

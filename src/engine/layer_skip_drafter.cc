@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -12,10 +11,6 @@
 
 namespace kvasir {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::optional<uint32_t> number(std::string_view text) {
   uint32_t value = 0;
@@ -62,15 +57,7 @@ void LayerSkipDrafter::propose(std::span<DraftJob> jobs) {
 }
 
 void LayerSkipDrafter::run_batch() {
-  if (batch_.empty()) return;
-  forecast_.predict(batch_.rows(), batch_.choices(), mean_known_);
-  const double before = now();
-  const auto choices = batch_.run(*kv_);
-  forecast_.observe(now() - before);
-  for (const DraftBatch::Choice& choice : choices) {
-    if (choice.token != kNoToken) choice.job->draft->add(choice.token);
-  }
-  batch_.clear();
+  batch_.give_guesses(*kv_, forecast_, mean_known_);
 }
 
 double LayerSkipDrafter::seconds(uint32_t sequences, uint32_t tokens) const {

@@ -1,21 +1,12 @@
 #include "engine/model_drafter.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
 
 namespace kvasir {
-namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
-
 ModelDrafter::ModelDrafter(std::shared_ptr<CausalLm> model, const KvLayout& layout, ThreadPool& pool,
                            const Options& options, DraftForecast forecast)
     : model_(std::move(model)),
@@ -159,15 +150,7 @@ void ModelDrafter::read_guesses() {
 }
 
 void ModelDrafter::run_batch() {
-  if (batch_.empty()) return;
-  forecast_.predict(batch_.rows(), batch_.choices(), mean_known_);
-  const double before = now();
-  const auto choices = batch_.run(store_);
-  forecast_.observe(now() - before);
-  for (const DraftBatch::Choice& choice : choices) {
-    if (choice.token != kNoToken) choice.job->draft->add(choice.token);
-  }
-  batch_.clear();
+  batch_.give_guesses(store_, forecast_, mean_known_);
 }
 
 // What was read of known tokens stays, and enters the prefix cache; of guesses it stays until it is known

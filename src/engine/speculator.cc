@@ -1,10 +1,10 @@
 #include "engine/speculator.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/check.h"
+#include "engine/clock.h"
 
 namespace kvasir {
 namespace {
@@ -18,10 +18,6 @@ constexpr double kFarthest = 2;   // one step counts as so many times the predic
 constexpr double kMostTrialSeconds = 1;  // that may be saved up for trials
 // What a drafter has to catch up with is shared by the guesses of so many tokens to come.
 constexpr double kCatchUpHorizon = 64;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void follow(double& ratio, double measured_over_predicted) {
   ratio += kNewest * (std::clamp(measured_over_predicted, 1 / kFarthest, kFarthest) - ratio);
@@ -286,7 +282,7 @@ void Speculator::explain(const DraftPlanner::Candidate& candidate) {
 
 void Speculator::draft(Scheduler& scheduler) {
   if (!enabled()) return;
-  const double start = now();
+  const double start = monotonic_seconds();
   bool short_of = false;
   for (uint32_t d = 0; d < drafters_.size(); ++d) {
     if (drafters_[d]->is_free()) continue;
@@ -311,7 +307,7 @@ void Speculator::draft(Scheduler& scheduler) {
       planned = view.guess;
     }
   }
-  drafting_seconds_ = now() - start;
+  drafting_seconds_ = monotonic_seconds() - start;
   if (short_of) scheduler.trim_drafts();
 }
 
