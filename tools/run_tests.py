@@ -3,8 +3,8 @@
 
     N passed, N failed, N skipped
 
-checks   layering, formatting, test models that their maker made, and no instruction of a newer processor outside
-         its folder
+checks   layering, formatting, test models that their maker made, faults that the simulator must find, and no
+         instruction of a newer processor outside its folder
 unit     every GoogleTest of the release build, through ctest
 e2e      pytest over tests/e2e, against the release binary
 asan     every unit test again under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -104,6 +104,7 @@ def suite_checks(tally, jobs):
     for check in ("check_layers", "check_symbols", "check_tiny_models"):
         tally.add(f"{check} --self-test", run([sys.executable, f"tools/{check}.py", "--self-test"]) == 0)
     tally.add("layers", run([sys.executable, "tools/check_layers.py"]) == 0)
+    tally.add("planted faults", run([sys.executable, "tests/sim/mutants.py", "--check"]) == 0)
     tally.add("tiny models", run([sys.executable, "tools/check_tiny_models.py"]) == 0)
     clang_format = ROOT / ".venv" / "bin" / "clang-format"
     formatted = subprocess.run([clang_format, "--dry-run", "-Werror", *sources()], cwd=ROOT).returncode == 0

@@ -15,6 +15,7 @@
 #include "apps/kvasir/model_bench.h"
 #include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/output.h"
+#include "base/numa.h"
 #include "base/thread_pool.h"
 
 namespace kvasir {
@@ -132,6 +133,7 @@ int bench(const BenchFlags& f) {
   if (!threads.ok()) return fail(kExitUsage, threads.message());
   const Result<KvType> kv_type = kv_type_of_flag(f.kv_cache_dtype);
   if (!kv_type.ok()) return fail(kExitUsage, kv_type.message());
+  interleave_memory();
   auto opened = ModelBench::open(f.model, {*isa, *threads, f.chunk, f.block_size, *kv_type});
   if (!opened.ok()) return fail_to_open(opened.status(), false);
   ModelBench& model = **opened;

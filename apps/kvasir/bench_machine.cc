@@ -9,6 +9,7 @@
 #include "apps/kvasir/machine_file.h"
 #include "apps/kvasir/machine_reference.h"
 #include "apps/kvasir/output.h"
+#include "base/numa.h"
 #include "base/thread_pool.h"
 #include "perf/machine_bench.h"
 
@@ -62,6 +63,7 @@ int measure(const MachineFlags& f) {
   const std::string path = f.file.empty() ? default_machine_path() : f.file;
   const Result<uint32_t> threads = threads_of_flag(f.threads, usable_cpus());
   if (!threads.ok()) return fail(kExitUsage, threads.message());
+  interleave_memory();
   ThreadPool pool(*threads);
   MachineBenchOptions options{
       .isa = *isa, .memory_limit = machine_bench_memory(), .quick = f.quick, .progress = {}};

@@ -11,6 +11,7 @@
 #include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/output.h"
 #include "apps/kvasir/terminal_input.h"
+#include "base/numa.h"
 
 namespace kvasir {
 namespace {
@@ -58,6 +59,7 @@ int run(const RunFlags& flags) {
   if (!chat_template.ok()) return fail(kExitUsage, chat_template.message());
   const auto facts = read_model_facts(flags.engine.model, options->engine.kv_type);
   if (!facts.ok()) return fail_to_open(facts.status(), false);
+  interleave_memory();
   LoadProgress progress(facts->name);
   Llm::Options with_progress = *options;
   with_progress.progress = [&](uint64_t done, uint64_t total) {

@@ -15,6 +15,7 @@
 #include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/serve_process.h"
 #include "apps/kvasir/serve_summary.h"
+#include "base/numa.h"
 #include "server/api_server.h"
 
 namespace kvasir {
@@ -174,6 +175,7 @@ int serve(ServeFlags flags) {
   ApiServer& server = **listening;
   if (const int code = check_exposure(server, flags); code != kExitOk) return code;
 
+  const MemoryNodes nodes = interleave_memory();
   LoadProgress progress(facts->name);
   options->progress = [&](uint64_t done, uint64_t total) {
     process.exit_if_signalled();
@@ -189,7 +191,7 @@ int serve(ServeFlags flags) {
   progress.finish();
 
   server.serve(served_model(**llm, *facts, *chat_template, flags.name));
-  print_serve_summary(**llm, *facts, server, !flags.server.access.api_keys.empty());
+  print_serve_summary(**llm, *facts, server, nodes, !flags.server.access.api_keys.empty());
   process.serve_until_signalled(server, std::chrono::seconds(flags.shutdown_seconds));
   server.stop();
   return kExitOk;

@@ -24,7 +24,8 @@ std::string conversations_text(const Llm& llm, uint64_t window) {
 
 }  // namespace
 
-void print_serve_summary(Llm& llm, const ModelFacts& facts, const ApiServer& server, bool needs_key) {
+void print_serve_summary(Llm& llm, const ModelFacts& facts, const ApiServer& server, const MemoryNodes& nodes,
+                         bool needs_key) {
   const Engine& engine = llm.engine();
   const uint64_t tokens = engine.kv_token_capacity();
   const uint64_t window = std::min<uint64_t>(engine.config().max_model_len, tokens);
@@ -48,6 +49,11 @@ void print_serve_summary(Llm& llm, const ModelFacts& facts, const ApiServer& ser
                  kv_type_name(facts.kv_type));
   fmt::format_to(out, "            room for {}\n", conversations_text(llm, window));
   fmt::format_to(out, "  compute   {} threads, {}\n", llm.pool().size(), isa_name(llm.kernels().isa));
+  if (nodes.nodes > 1)
+    fmt::format_to(out, "  memory    {}\n",
+                   nodes.interleaved
+                       ? fmt::format("of {} NUMA nodes in turn", nodes.nodes)
+                       : fmt::format("not spread over {} NUMA nodes: {}", nodes.nodes, nodes.reason));
   fmt::format_to(out, "  serving   {}\n\n", url);
   fmt::format_to(out, "Try it:\n  curl -s {}/chat/completions -H 'Content-Type: application/json' {}\\\n",
                  url, needs_key ? "-H 'Authorization: Bearer KEY' " : "");

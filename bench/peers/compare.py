@@ -8,8 +8,8 @@ in each round the engines take turns, so a change of the machine's clock meets a
 flash attention and repacking on and off, and each test is then measured with the setting that was best at it. An
 engine that cannot open a file is named in the table and left out.
 
-    bench/peers/compare.py [--engines kvasir,...] [--models smollm2,...] [--long] [--rounds N] [--threads N]
-                           [--no-http] [--output FILE]
+    bench/peers/compare.py [--engines kvasir,...] [--models smollm2,...] [--long | --tests pp512,...]
+                           [--rounds N] [--threads N] [--no-http] [--output FILE]
 
 `make bench-peers` builds and installs the engines first. The table goes to bench/results/peers.md. The long tests
 take an hour for the four models.
@@ -64,21 +64,24 @@ def fastest(engine, model, variants, tests):
     return {test: max(variants, key=lambda variant: tried[variant][test]) for test in tests}
 
 
-def best_variants(engine, model, long):
-    best = fastest(engine, model, engine.variants, engines.SHORT_TESTS)
+def best_variants(engine, model, tests):
+    """The best setting for each test; what was best at reading 512 tokens narrows those tried in long tests."""
+    short = [test for test in tests if test in engines.SHORT_TESTS]
+    long = [test for test in tests if test in engines.LONG_TESTS]
+    best = fastest(engine, model, engine.variants, short or engines.SHORT_TESTS[:1])
     if long:
-        best |= fastest(engine, model, engine.long_variants(best), engines.LONG_TESTS)
-    return best
+        best |= fastest(engine, model, engine.long_variants(best), long)
+    return {test: best[test] for test in tests}
 
 
-def openers(all_engines, model, long):
+def openers(all_engines, model, tests):
     """The engines that can run the file, by name with their best settings; and why the others cannot."""
     best, refused = {}, {}
     for engine in all_engines:
         say(f"  trying {engine.name}")
         try:
             engine.bench(model, engine.variants[0], engines.SHORT_TESTS[:1])
-            best[engine.name] = best_variants(engine, model, long)
+            best[engine.name] = best_variants(engine, model, tests)
         except engines.Refused as why:
             refused[engine.name] = str(why)
             say(f"  {engine.name} cannot open it: {why}")
@@ -104,7 +107,7 @@ def measure_http(able, model, rounds, best, text):
     loads = {engine.name: [] for engine in servers}
     for number in range(rounds):
         for engine in turns(servers, number):
-            variant = best[engine.name]["tg64@b32"]
+            variant = best[engine.name].get("tg64@b32", engine.variants[0])
             with engine.serve(model, PORT, CLIENTS, variant) as url:
                 loads[engine.name].append(http_load.measure(url, CLIENTS, ANSWER, text, number))
         say(f"  HTTP round {number + 1} of {rounds}")
@@ -159,14 +162,13 @@ def report_model(all_engines, name, options, text):
     stem = MODELS[name]
     model = ROOT / "models" / f"{stem}.gguf"
     say(name)
-    best, refused = openers(all_engines, model, options.long)
+    best, refused = openers(all_engines, model, options.tests)
     able = [engine for engine in all_engines if engine.name in best]
     notes = [f"- {engine} cannot open this file: {why}" for engine, why in refused.items()]
     if not able:
         return [f"## {stem}", "", *notes, ""]
     samples = measure_speeds(able, model, options.rounds, best)
-    tests = engines.SHORT_TESTS + (engines.LONG_TESTS if options.long else ())
-    rows = [(TITLES[test], {engine.name: samples[engine.name][test] for engine in able}) for test in tests]
+    rows = [(TITLES[test], {engine.name: samples[engine.name][test] for engine in able}) for test in options.tests]
     if options.http:
         loads = measure_http(able, model, options.rounds, best, text)
         rates = {engine: [load.output_tokens_per_second for load in loads[engine]] for engine in loads}
@@ -187,7 +189,10 @@ def arguments():
                         help="comma-separated: " + ", ".join(engines.ENGINES))
     parser.add_argument("--models", type=names_of(MODELS), default=list(MODELS),
                         help="comma-separated: " + ", ".join(MODELS))
-    parser.add_argument("--long", action="store_true", help="also 8 sequences of 2,048 tokens, and one of 4,096")
+    parser.add_argument("--long", action="store_const", const=list(TITLES), dest="tests",
+                        help="also 8 sequences of 2,048 tokens, and one of 4,096")
+    parser.add_argument("--tests", type=names_of(TITLES), default=list(engines.SHORT_TESTS),
+                        help="comma-separated: " + ", ".join(TITLES))
     parser.add_argument("--no-http", dest="http", action="store_false")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "bench" / "results" / "peers.md")
     return parser.parse_args()

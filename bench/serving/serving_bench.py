@@ -66,8 +66,8 @@ def loads_of(options, words):
 
 
 def compare(options, model):
-    """Records of `shared` or `mixed`."""
-    records, everyone = [], contestants.contestants(options)
+    """Yields the records of `shared` or `mixed`, as all others here do: each as soon as there is one."""
+    everyone = contestants.contestants(options)
     for number in range(options.first_round, options.first_round + options.rounds):
         named = loads_of(options, words_of(options, model, number))
         for contestant in turns(everyone, number):
@@ -76,8 +76,7 @@ def compare(options, model):
             for (name, asks), outcome in zip(named, outcomes):
                 one = contestants.record(contestant, model, name, number, outcome, asks, options.slo)
                 say(f"    {name}: {describe(one)}")
-                records.append(one)
-    return records
+                yield one
 
 
 def describe(one):
@@ -88,7 +87,7 @@ def describe(one):
 
 def stalls(options, model):
     """The stall, with llama-server both as it comes and with its smallest batch."""
-    records, everyone = [], []
+    everyone = []
     for name in options.servers:
         if name == "openvino":
             continue
@@ -103,35 +102,35 @@ def stalls(options, model):
             say(f"  round {number + 1}: {name}")
             one = stall.run(server, name, options, model, words_of(options, model, number), log_file(options, name))
             say("    " + ", ".join(f"{key} {value:.4g}" for key, value in one["fields"].items()))
-            records.append(one | {"round": number})
-    return records
+            yield one | {"round": number}
 
 
 def wastes(options, model):
-    records = []
     for number in range(options.first_round, options.first_round + options.rounds):
         words = words_of(options, model, number)
         asks = workloads.mixed(words, options.requests, 1e6, waste.PROMPT, waste.ANSWER)
         one = waste.run(servers.Kvasir(options), options, model, asks, log_file(options, "Kvasir"))
         say("    " + ", ".join(f"{key} {one['fields'][key]:.4g}" for key in ("waste_mean", "waste_at_peak")))
-        records.append(one | {"round": number})
-    return records
+        yield one | {"round": number}
 
 
 def soaks(options, model):
     words = words_of(options, model, options.first_round)
     one = soak.run(servers.Kvasir(options), options, model, words, log_file(options, "Kvasir"))
     say("  " + ", ".join(f"{key} {value}" for key, value in one["fields"].items() if key != "resident_mb"))
-    return [one | {"round": options.first_round}]
+    yield one | {"round": options.first_round}
 
 
 def log_file(options, name):
     return options.output / "logs" / f"{options.load}-{name.replace(' ', '-').replace(',', '')}.log"
 
 
-def write(options, records):
+def keep(options, records):
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "runs.json").write_text(json.dumps(records), encoding="utf-8")
+
+
+def write(options, records):
     for (load, model), by_server in report.groups(records).items():
         if load in ("waste", "soak"):
             continue
@@ -221,9 +220,13 @@ def main():
     before = options.output / "runs.json"
     records = json.loads(before.read_text(encoding="utf-8")) if options.add and before.exists() else []
     say(f"{options.load}, {options.model}")
-    new = {"stall": stalls, "waste": wastes, "soak": soaks}.get(options.load, compare)(options, model)
-    write(options, records + new)
-    return 0 if all(one["fields"].get("passed", True) for one in new) else 1
+    passed = True
+    for one in {"stall": stalls, "waste": wastes, "soak": soaks}.get(options.load, compare)(options, model):
+        records.append(one)
+        keep(options, records)
+        passed = passed and one["fields"].get("passed", True)
+    write(options, records)
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

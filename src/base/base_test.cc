@@ -6,6 +6,7 @@
 #include "base/aligned_buffer.h"
 #include "base/dtype.h"
 #include "base/kv_type.h"
+#include "base/numa.h"
 #include "base/philox.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -85,6 +86,26 @@ TEST(KvType, NamesAndSizes) {
   EXPECT_EQ(parse_kv_type(kv_type_name(KvType::kInt8)).value(), KvType::kInt8);
   EXPECT_NE(parse_kv_type("INT8").status().message().find("INT8"), std::string::npos);
   EXPECT_FALSE(parse_kv_type("").ok());
+}
+
+TEST(Numa, ReadsListsOfNodes) {
+  using Nodes = std::vector<uint32_t>;
+  EXPECT_EQ(parse_node_list("0"), Nodes{0});
+  EXPECT_EQ(parse_node_list("0-1,3"), (Nodes{0, 1, 3}));
+  EXPECT_EQ(parse_node_list("1023"), Nodes{1023});
+  for (const char* wrong : {"", "a", "0-", "-1", "2-1", "0,", "0 1", "1024", "0-4294967295"})
+    EXPECT_FALSE(parse_node_list(wrong).has_value()) << wrong;
+}
+
+// Whatever this machine has, memory stays usable and a second call finds the policy of the first.
+TEST(Numa, InterleavesOnceWhereThereAreNodes) {
+  const MemoryNodes first = interleave_memory(), second = interleave_memory();
+  EXPECT_GE(first.nodes, 1u);
+  EXPECT_EQ(first.nodes, second.nodes);
+  EXPECT_EQ(first.interleaved || !first.reason.empty(), first.nodes > 1);
+  EXPECT_FALSE(second.interleaved);
+  const std::vector<char> touched(1 << 20, 1);
+  EXPECT_EQ(touched.back(), 1);
 }
 
 TEST(AlignedBuffer, MovesItsMemory) {

@@ -97,6 +97,9 @@ Request EngineWorld::request_of(const Arrival& a) const {
   if (a.seed % 4 == 3) r.sampling.stop_token_ids = {5};
   if (a.salt != 0) r.cache_salt = fmt::format("salt {}", a.salt);
   if (a.scored) r.prompt_logprobs = 1;
+  r.priority = a.priority;
+  r.user = user_name(a.user);
+  r.weight = user_weight(a.user);
   return r;
 }
 

@@ -30,9 +30,10 @@ void print_tally(uint64_t played, const Tally& t, double seconds) {
   fmt::print(
       "{} requests; {} choices finished, {} were cancelled; {} forks, {} preemptions, {} block copies, {} "
       "prompt tokens from the cache ({} hits end inside a block), {} steps that a sequence waited for "
-      "another's blocks, {} plans that made cached blocks give way\n",
+      "another's blocks, {} plans that made cached blocks give way, {} sequences let in before an older "
+      "one\n",
       t.requests, t.finished, t.cancelled, t.forks, t.preemptions, t.copies, t.hit_tokens, t.partial_hits,
-      t.follows, t.evictions);
+      t.follows, t.evictions, t.overtakes);
   fmt::print("digest {:016x}\n", t.digest);
 }
 

@@ -7,7 +7,8 @@ the original, and linked in its place into a kvasir_sim of its own under build/m
     cmake --build --preset release --target kvasir_sim
     tests/sim/mutants.py [--seeds 20000] [NAME ...]
 
-Exits 1 if a fault was not found.
+Exits 1 if a fault was not found. --check compiles nothing and only sees whether each fault can still be planted
+in the sources as they are now.
 """
 
 import argparse
@@ -21,25 +22,35 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / "build" / "release"
 OUT = ROOT / "build" / "mutants"
-SCHEDULER, TABLE = "src/engine/scheduler.cc", "src/kvcache/block_table.cc"
+SCHEDULER, ADMISSION = "src/engine/scheduler.cc", "src/engine/scheduler_admission.cc"
+QUEUE, TABLE = "src/engine/fair_queue.cc", "src/kvcache/block_table.cc"
 CACHE, POOL = "src/kvcache/prefix_cache.cc", "src/kvcache/block_pool.cc"
 
 # Name: what is broken, file, what is there, what stands there instead (every occurrence).
 MUTANTS = {
     "leak-on-preempt": ("a preempted sequence keeps its blocks", SCHEDULER,
-                        "  s.computed = 0;\n  s.state = Sequence::State::kWaiting;\n  s.table.release();\n",
-                        "  s.computed = 0;\n  s.state = Sequence::State::kWaiting;\n"),
+                        "  s.table.release();\n  drop_followers(s);", "  drop_followers(s);"),
     "preempt-oldest": ("the oldest is preempted", SCHEDULER,
-                       "Sequence& s = *running_.back();\n  running_.pop_back();",
-                       "Sequence& s = *running_.front();\n  running_.erase(running_.begin());"),
-    "never-woken": ("a follower is not woken when its blocks are there", SCHEDULER,
-                    "if (s.leader != nullptr && s.leader->computed < s.leader_tokens)",
-                    "if (s.leader != nullptr)"),
+                       "if (s != oldest_ && (worst == nullptr || s->rank() >= worst->rank())) worst = s;",
+                       "if (worst == nullptr) worst = s;"),
+    "preempt-best": ("who has the best priority is preempted", SCHEDULER,
+                     "s != oldest_ && (worst == nullptr || s->rank() >= worst->rank())",
+                     "s != oldest_ && (worst == nullptr || s->rank() <= worst->rank())"),
+    "priority-ignored": ("priority does not count in the queue", QUEUE,
+                         "if (a.rank() != b.rank()) return a.rank() < b.rank();\n  const double mine",
+                         "const double mine"),
+    "turn-by-age": ("users are not told apart", QUEUE, "return mine != theirs ? mine < theirs : a.age < b.age;",
+                    "return a.age < b.age;"),
+    "answers-free": ("nobody is charged for answers", QUEUE, "prices_.output * (end - prompt_end)", "0.0"),
+    "weights-ignored": ("all users weigh the same", QUEUE, ") / u.weight;", ");"),
+    "charged-twice": ("what is computed again is charged again", QUEUE, "begin = s.charged,", "begin = s.computed,"),
+    "never-woken": ("a follower is not woken when its blocks are there", ADMISSION,
+                    "f->leader_tokens <= r->computed;", "false;"),
     "dead-leader": ("a follower waits on for a sequence that has gone", SCHEDULER,
                     "  sequence.table.release();\n  drop_followers(sequence);", "  sequence.table.release();"),
-    "no-following": ("what another is computing is computed again", SCHEDULER,
+    "no-following": ("what another is computing is computed again", ADMISSION,
                      "if (common > best && common > r->computed)", "if (false && common > best)"),
-    "scored-from-cache": ("rows whose logits are wanted come from the cache", SCHEDULER,
+    "scored-from-cache": ("rows whose logits are wanted come from the cache", ADMISSION,
                           "std::min(s.known() - 1, s.logits_from())", "s.known() - 1"),
     "overcommit": ("more rows are planned than the pool has blocks for", SCHEDULER,
                    "return rows;\n}\n\n// Gives s up to", "return std::max(rows, 1u);\n}\n\n// Gives s up to"),
@@ -117,11 +128,21 @@ def build(name, source, text):
     return folder / "kvasir_sim"
 
 
+def check():
+    wrong = [f"{name}: {source} no longer has its place" for name, (_, source, old, _) in MUTANTS.items()
+             if old not in (ROOT / source).read_text()]
+    print("\n".join(wrong) if wrong else f"{len(MUTANTS)} faults can be planted")
+    return 1 if wrong else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20000)
+    parser.add_argument("--check", action="store_true", help="only see whether each fault can be planted")
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
+    if args.check:
+        return check()
     unknown = set(args.names) - MUTANTS.keys()
     if unknown:
         parser.error(f"no mutant {', '.join(sorted(unknown))}; there are {', '.join(MUTANTS)}")

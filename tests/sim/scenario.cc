@@ -73,7 +73,25 @@ Arrival make_arrival(Dice& dice, const Setup& setup) {
   return a;
 }
 
+// Whose the requests are. Drawn apart, so that the rest of a scenario does not depend on it.
+void share_out(Scenario& scenario, uint64_t seed) {
+  Dice dice(~seed);
+  Setup& setup = scenario.setup;
+  setup.users = dice.pick({1u, 1u, 2u, 3u});
+  setup.priorities = dice.one_in(3);
+  for (Op& op : scenario.ops) {
+    if (op.kind != Op::Kind::kArrive) continue;
+    // The first user asks the most.
+    op.arrival.user = dice.one_in(2) ? 0 : dice.below(setup.users);
+    if (setup.priorities) op.arrival.priority = dice.pick({-1, 0, 0, 0, 2});
+  }
+}
+
 }  // namespace
+
+std::string user_name(uint32_t user) {
+  return user == 0 ? "" : fmt::format("user {}", user);
+}
 
 KvLayout layout_of(const Setup& setup) {
   std::vector<KvLayerSpec> layers;
@@ -103,16 +121,18 @@ Scenario make_scenario(WorldKind kind, uint64_t seed) {
       scenario.ops.push_back({Op::Kind::kStep, dice.pick({1u, 1u, 2u, 5u, 20u}), 0, {}});
     }
   }
+  share_out(scenario, seed);
   return scenario;
 }
 
 std::string describe(const Setup& s) {
   return fmt::format(
       "windows {}, {} blocks of {}, at most {} sequences, {} rows, {} logit rows, {} tokens; caching {}, {} "
-      "hash bits, {} spare nodes; {}",
+      "hash bits, {} spare nodes; {}; {} users{}",
       fmt::join(s.windows, ","), s.blocks, kSimBlock, s.max_num_seqs, s.max_num_batched_tokens,
       s.max_logit_rows, s.max_model_len, s.caching ? "on" : "off", s.hash_bits, s.spare_nodes,
-      s.costs ? fmt::format("paced, gap {} s", s.max_gap) : "not paced");
+      s.costs ? fmt::format("paced, gap {} s", s.max_gap) : "not paced", s.users,
+      s.priorities ? " with priorities" : "");
 }
 
 std::string describe(const Op& op) {
@@ -126,9 +146,10 @@ std::string describe(const Op& op) {
     prompt = fmt::format("the next turn of request {}, {} tokens more", a.target, a.length);
   else
     prompt = fmt::format("request {} again", a.target);
-  return fmt::format("arrive: {}; {} to generate, n {}, salt {}, {}{}, seed {}, pace {}", prompt,
-                     a.max_tokens, a.n, a.salt, a.greedy ? "greedy" : "sampled", a.scored ? ", scored" : "",
-                     a.seed, a.pace);
+  return fmt::format(
+      "arrive: {}; {} to generate, n {}, salt {}, {}{}, seed {}, pace {}, user {}, priority {}", prompt,
+      a.max_tokens, a.n, a.salt, a.greedy ? "greedy" : "sampled", a.scored ? ", scored" : "", a.seed, a.pace,
+      a.user, a.priority);
 }
 
 }  // namespace kvasir::sim

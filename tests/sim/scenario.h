@@ -26,10 +26,16 @@ struct Setup {
   uint32_t spare_nodes = 0;  // of the prefix cache, beside one per block
   bool costs = false;        // steps have a predicted time, and prompts are paced by it
   double max_gap = 0;        // as Scheduler::Options
+  uint32_t users = 1;        // who share the engine, with the weights of user_weight()
+  bool priorities = false;   // requests have some
 };
 inline constexpr uint32_t kSimBlock = 16;
 inline constexpr uint32_t kPlentyOfNodes = 400;  // with so many to spare, blocks never want for one
 KvLayout layout_of(const Setup& setup);
+std::string user_name(uint32_t user);
+inline double user_weight(uint32_t user) {
+  return 1.0 + user % 2;
+}
 
 // A request as a scenario describes it. What depends on other requests (the conversation that is continued)
 // is named by their number of arrival, modulo how many there are, so that an operation keeps a meaning when
@@ -51,6 +57,8 @@ struct Arrival {
   bool scored = false;  // the prompt's rows are all wanted (prompt logprobs)
   uint32_t seed = 0;
   uint32_t pace = 0;  // events that its reader takes per step; 0: all at once
+  uint32_t user = 0;
+  int32_t priority = 0;
 };
 
 struct Op {

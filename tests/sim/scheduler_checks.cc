@@ -10,10 +10,15 @@ namespace kvasir::sim {
 
 SchedulerWorld::Before SchedulerWorld::look() {
   Before before(contents_);
+  before.preemptions = scheduler_.counters().preemptions;
   const std::vector<Sequence*>& running = scheduler_.running();
   if (!running.empty()) before.oldest = running.front();
   before.running.insert(running.begin(), running.end());
   for (const Sequence* s : running) before.decodes += s->pending() == 1;
+  std::vector<Sequence*> line;
+  scheduler_.queue().list(&line);
+  for (const Sequence* s : line) before.line.push_back({s, s->rank()});
+  for (uint32_t u = 0; u < setup_.users; ++u) before.service.push_back(scheduler_.queue().service(u));
   for (uint32_t b = 0; b < pool_.total(); ++b) before.retained += pool_.retained(BlockId{b});
   return before;
 }
@@ -139,12 +144,13 @@ Status SchedulerWorld::check_admissions(const Before& before) {
 }
 
 // Each step computes a row of the oldest running sequence; so nobody waits for more steps than there are
-// tokens of requests that came before or meanwhile.
+// tokens of requests that came before or meanwhile. What gives place to another's turn may be computed again.
 Status SchedulerWorld::check_waits() const {
+  const uint64_t again = setup_.users > 1 || setup_.priorities ? 8 : 1;
   for (const auto& request : requests_) {
     for (const auto& choice : request->choices) {
       if (choice->state == Sequence::State::kFinished) continue;
-      if (tally_.steps - request->arrived_step > work_ + requests_.size())
+      if (tally_.steps - request->arrived_step > again * (work_ + requests_.size()))
         return internal_error(fmt::format("request {} is not done after {} steps; {} tokens in all",
                                           choice->age.first, tally_.steps - request->arrived_step, work_));
     }

@@ -41,7 +41,9 @@ SchedulerWorld::SchedulerWorld(const Setup& setup)
                   .costs = setup.costs ? &costs_ : nullptr,
                   .max_gap = setup.max_gap},
                  layout_, pool_, cache_),
-      contents_(layout_, pool_) {}
+      contents_(layout_, pool_) {
+  for (uint32_t u = 0; u < setup.users; ++u) CHECK(scheduler_.find_user(user_name(u), user_weight(u)) == u);
+}
 
 SchedulerWorld::~SchedulerWorld() = default;
 
@@ -81,6 +83,8 @@ void SchedulerWorld::arrive(const Arrival& arrival) {
   BlockTable table(layout_, pool_, cache_, salt_text(arrival.salt), most);
   auto choice = std::make_unique<SimChoice>(*request, 0, std::move(table), request->prompt);
   choice->age = {request->number + 1, 0};
+  choice->user = arrival.user;
+  choice->priority = arrival.priority;
   choice->slots = request->unparted = std::min(arrival.n, setup_.max_num_seqs);
   if (arrival.scored && prompt_length > 1) choice->score_from = 0;
   work_ += uint64_t{most} * choice->slots;
@@ -106,6 +110,7 @@ Status SchedulerWorld::step() {
   KVASIR_RETURN_IF_ERROR(check_plan(plan, before));
   KVASIR_RETURN_IF_ERROR(check_pace(plan, before));
   KVASIR_RETURN_IF_ERROR(check_admissions(before));
+  KVASIR_RETURN_IF_ERROR(check_turns(before));
   KVASIR_RETURN_IF_ERROR(check_idleness(plan));
   KVASIR_RETURN_IF_ERROR(compute(plan));
   std::vector<SimChoice*> caught_up;

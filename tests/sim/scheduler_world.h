@@ -58,8 +58,15 @@ class SchedulerWorld final : public World {
     SimRequest& request;
     uint32_t index;
     std::vector<uint64_t> values;
-    uint32_t ends = 0;  // how often it ended
+    uint32_t ends = 0;     // how often it ended
+    uint32_t counted = 0;  // tokens that its user should have paid for
     bool was_cancelled = false;
+  };
+
+  // One that waited for its turn, before a plan.
+  struct Waiter {
+    const Sequence* sequence = nullptr;
+    int32_t rank = 0;
   };
 
   // What a plan is held against, from before it.
@@ -67,6 +74,9 @@ class SchedulerWorld final : public World {
     explicit Before(const KvContents& contents) : index(contents) {}
     const Sequence* oldest = nullptr;
     std::set<const Sequence*> running;
+    std::vector<Waiter> line;     // without those that wait for another's blocks
+    std::vector<double> service;  // by user
+    uint64_t preemptions = 0;
     uint32_t decodes = 0;
     uint32_t retained = 0;
     KvContents::Index index;
@@ -80,6 +90,10 @@ class SchedulerWorld final : public World {
   Status check_plan(const SchedulerOutput& plan, const Before& before);
   Status check_admissions(const Before& before);
   Status check_followed(const Before& before, const SimChoice& s) const;
+  Status check_turns(const Before& before);
+  Status check_turn(const Before& before, const SimChoice& started);
+  Status check_service(const Before& before, bool preempted);
+  Status check_preempted(const Before& before) const;
   Status check_idleness(const SchedulerOutput& plan) const;
   Status check_pace(const SchedulerOutput& plan, const Before& before) const;
   Status compute(const SchedulerOutput& plan);

@@ -20,6 +20,7 @@ Tally& Tally::operator+=(const Tally& o) {
   follows += o.follows;
   forks += o.forks;
   evictions += o.evictions;
+  overtakes += o.overtakes;
   seconds += o.seconds;
   digest = digest * 31 + o.digest;
   return *this;

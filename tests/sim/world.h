@@ -20,6 +20,7 @@ struct Tally {
   uint64_t follows = 0;       // sequences that waited for another's blocks
   uint64_t forks = 0;
   uint64_t evictions = 0;  // plans in which the cache gave up blocks
+  uint64_t overtakes = 0;  // sequences that were let in before an older one, for their user or priority
   double seconds = 0;      // of the virtual clock
   uint64_t digest = 0;     // of every plan: two runs of a seed have the same
 
