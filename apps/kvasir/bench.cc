@@ -31,7 +31,7 @@ struct BenchFlags {
   bool profile = false;
   uint32_t threads = 0;
   uint32_t chunk = 512;
-  uint32_t block_size = 32;
+  uint32_t block_size = EngineConfig{}.block_size;
   uint32_t repetitions = 5;
   std::vector<uint32_t> prompts = {512};
   std::vector<uint32_t> generates = {64};
@@ -172,7 +172,7 @@ Verb add_bench_verb(CLI::App& root) {
   number("-r,--repetitions", f->repetitions, "Runs of each test; the median is shown (default 5)", 1, 1000);
   number("-t,--threads", f->threads, kThreadsHelp, 1, 1024);
   number("--max-num-batched-tokens", f->chunk, "Rows per step (default 512)", 1, 4096);
-  number("--block-size", f->block_size, "Tokens per KV block, a multiple of 16 (default 32)", 16, 1024);
+  number("--block-size", f->block_size, "Tokens per KV block, a multiple of 16 (default 16)", 16, 1024);
   verb->add_option("--isa", f->isa, "Instruction set (default: the best)")
       ->type_name("NAME")
       ->check(not_empty());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "engine/engine.h"
 #include "gguf/gguf_file.h"
 #include "kernels/table.h"
 #include "kvcache/kv_store.h"
@@ -58,7 +59,7 @@ class ModelBench {
     Isa isa;
     uint32_t threads = 1;
     uint32_t chunk = 512;  // rows per step
-    uint32_t block_size = 32;
+    uint32_t block_size = EngineConfig{}.block_size;
     KvType kv_type = KvType::kF16;
   };
   static Result<std::unique_ptr<ModelBench>> open(const std::string& path, const Options& options);

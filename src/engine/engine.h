@@ -48,7 +48,7 @@ struct EngineConfig {
   uint32_t max_num_batched_tokens = 256;  // rows per step (the token budget)
   uint32_t max_queued_requests = 256;     // waiting; one more is refused
   uint32_t max_queued_per_user = 0;       // of them; 0: the fewer the fuller the queue is (queue_bound.h)
-  uint32_t block_size = 32;               // tokens per KV block, a multiple of 16
+  uint32_t block_size = 16;               // tokens per KV block, a multiple of 16
   uint64_t kv_bytes = 0;                  // size of the pool; rounded down to whole blocks
   KvType kv_type = KvType::kF16;          // how K and V are stored
   // Most seconds between two tokens of a running answer while prompts are read, as far as steps are

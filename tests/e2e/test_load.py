@@ -186,7 +186,7 @@ def test_drain_on_sigterm():
 
 @pytest.mark.parametrize("flags", [
     ("--max-num-batched-tokens", 7), ("--threads", 1), ("--isa", "scalar"), ("--isa", "avx2"),
-    ("--block-size", 16), ("--no-enable-prefix-caching",),
+    ("--block-size", 64), ("--no-enable-prefix-caching",),
 ])
 def test_settings_do_not_change_a_letter(server, flags):
     prompt = "The three rules of the old lighthouse were these: first,"

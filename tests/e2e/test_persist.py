@@ -65,7 +65,7 @@ def test_other_settings_or_a_damaged_file_start_empty_with_a_warning(tmp_path):
 
     starts_empty("is of another KV type", "--kv-cache-dtype", "int8")
     file.write_bytes(whole)
-    starts_empty("is of another block size", "--block-size", 16)
+    starts_empty("is of another block size", "--block-size", 32)
     file.write_bytes(whole[:100_000])
     starts_empty("cut short")
     file.write_bytes(b"GGUF" + bytes(100_000))
