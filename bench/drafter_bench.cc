@@ -51,11 +51,11 @@ void propose(benchmark::State& state, const std::string& name, const std::string
       drafter = make_drafter(name);
       drafter->open(0, context + kSteps);
       at = context;
-      DraftJob job{.slot = 0, .known = {text.data(), at}, .most = 0, .tables = {}, .draft = &draft};
+      DraftJob job{.slot = 0, .known = {text.data(), at}, .most = 0, .draft = &draft};
       drafter->propose({&job, 1});
     }
     ++at;
-    DraftJob job{.slot = 0, .known = {text.data(), at}, .most = most, .tables = {}, .draft = &draft};
+    DraftJob job{.slot = 0, .known = {text.data(), at}, .most = most, .draft = &draft};
     const auto begin = std::chrono::steady_clock::now();
     drafter->propose({&job, 1});
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
@@ -71,7 +71,7 @@ void read_prompt(benchmark::State& state, const std::string& name, const std::st
   for (auto _ : state) {
     auto drafter = make_drafter(name);
     drafter->open(0, context);
-    DraftJob job{.slot = 0, .known = text, .most = 0, .tables = {}, .draft = &draft};
+    DraftJob job{.slot = 0, .known = text, .most = 0, .draft = &draft};
     drafter->propose({&job, 1});
   }
   state.counters["s/token"] =

@@ -96,7 +96,6 @@ Draft ask(Drafter& drafter, const Text& text, size_t at, uint32_t k) {
                .known = {text.tokens.data(), at},
                .most = std::min(k, left),
                .output_tokens = static_cast<uint32_t>(at) - text.prompt,
-               .tables = {},
                .draft = &draft};
   drafter.propose({&job, 1});
   return draft;

@@ -43,17 +43,12 @@ struct Kind {
   std::function<std::unique_ptr<Drafter>(uint32_t slots)> make;
 };
 
-// With a store of past outputs, and all sequences of one tenant.
-class SharingDrafter : public SuffixDrafter {
- public:
-  explicit SharingDrafter(uint32_t slots) : SuffixDrafter(slots, {.shared_bytes = size_t{1} << 16}) {}
-  void open(uint32_t slot, uint32_t max_tokens) override { open_for(slot, max_tokens, "tenant"); }
-};
-
 std::vector<Kind> kinds() {
   return {{"ngram", [](uint32_t slots) { return std::make_unique<NgramDrafter>(slots); }},
           {"suffix", [](uint32_t slots) { return std::make_unique<SuffixDrafter>(slots); }},
-          {"sharing", [](uint32_t slots) { return std::make_unique<SharingDrafter>(slots); }}};
+          {"outputs", [](uint32_t slots) {
+             return std::make_unique<SuffixDrafter>(slots, SuffixOptions{.shared_bytes = size_t{1} << 16});
+           }}};
 }
 
 class DraftersTest : public testing::TestWithParam<Kind> {
@@ -169,7 +164,7 @@ TEST_P(DraftersTest, SlotsDoNotSeeEachOther) {
         jobs.push_back({.slot = slot,
                         .known = {texts[slot].data(), size},
                         .most = 6,
-                        .tables = {},
+
                         .draft = &drafts[slot]});
     std::reverse(jobs.begin(), jobs.end());
     many->propose(jobs);
@@ -215,11 +210,12 @@ TEST_P(DraftersTest, ProposingAllocatesNothing) {
   const Tokens text = babble(5, 4096, 40);
   auto drafter = make(2);
   Draft draft;
+  const std::string salt(200, 's');
   const size_t before = allocations;
   for (size_t size = 0; size <= text.size(); size += 1 + size / 50) {
-    DraftJob job{
-        .slot = 1, .known = {text.data(), size}, .most = Draft::kMost, .tables = {}, .draft = &draft};
+    DraftJob job{.slot = 1, .known = {text.data(), size}, .most = Draft::kMost, .draft = &draft};
     job.output_tokens = static_cast<uint32_t>(size / 2);
+    job.cache_salt = salt;
     drafter->propose({&job, 1});
   }
   EXPECT_EQ(allocations, before);

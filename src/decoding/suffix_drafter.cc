@@ -11,7 +11,8 @@ namespace kvasir {
 namespace {
 
 uint32_t evidence_of(float share) {
-  constexpr std::array<float, Draft::kEvidences - 1> kFrom = {0.3f, 0.45f, 0.6f, 0.75f, 0.87f, 0.95f, 0.99f};
+  constexpr std::array<float, Draft::kEvidences - 1> kFrom = {0.25f, 0.4f,   0.6f,    0.85f,
+                                                              0.96f, 0.998f, 0.99999f};
   return static_cast<uint32_t>(std::upper_bound(kFrom.begin(), kFrom.end(), share) - kFrom.begin());
 }
 
@@ -36,16 +37,16 @@ SuffixDrafter::SuffixDrafter(uint32_t slots, SuffixOptions options)
   for (uint32_t i = 0; i < fading_.size(); ++i) fading_[i] = std::pow(options.gain, -static_cast<float>(i));
 }
 
-void SuffixDrafter::open_for(uint32_t slot, uint32_t max_tokens, std::string_view tenant) {
+void SuffixDrafter::open(uint32_t slot, uint32_t max_tokens) {
   Slot& s = slots_.at(slot);
   CHECK(!s.open);
-  const bool keeps = options_.shared_bytes > 0 && !tenant.empty();
+  const bool keeps = options_.shared_bytes > 0;
   s.memory = AlignedBuffer(max_tokens * (sizeof(ContextTree::Node) + (keeps ? sizeof(TokenId) : 0)));
   const size_t node_bytes = max_tokens * sizeof(ContextTree::Node);
   s.places = ContextTree({reinterpret_cast<ContextTree::Node*>(s.memory.data()), max_tokens});
   if (keeps) {
     s.output = {reinterpret_cast<TokenId*>(s.memory.data() + node_bytes), max_tokens};
-    s.tenant = tenant;
+    s.tenant.reserve(OutputStore::kLongestTenant);
   }
   s.max_tokens = max_tokens;
   s.open = true;
@@ -54,7 +55,7 @@ void SuffixDrafter::open_for(uint32_t slot, uint32_t max_tokens, std::string_vie
 void SuffixDrafter::close(uint32_t slot) {
   Slot& s = slots_.at(slot);
   CHECK(s.open);
-  if (!s.tenant.empty()) store_.add(s.tenant, s.output.first(s.output_kept));
+  if (s.has_tenant) store_.add(s.tenant, s.output.first(s.output_kept));
   s = {};
 }
 
@@ -75,10 +76,16 @@ size_t SuffixDrafter::bytes() const {
   return sum;
 }
 
-void SuffixDrafter::update(Slot& slot, const DraftJob& job) {
+void SuffixDrafter::update(Slot& slot, const DraftJob& job) const {
   for (uint32_t i = slot.indexed; i < job.known.size(); ++i) slot.places.insert(job.known.data(), i);
   slot.indexed = static_cast<uint32_t>(job.known.size());
-  if (slot.tenant.empty()) return;
+  if (options_.shared_bytes > 0 && job.cache_salt.size() <= OutputStore::kLongestTenant)
+    keep_output(slot, job);
+}
+
+void SuffixDrafter::keep_output(Slot& slot, const DraftJob& job) const {
+  if (!slot.has_tenant) slot.tenant = job.cache_salt;  // has room for it already
+  slot.has_tenant = true;
   const std::span<const TokenId> output = job.known.last(job.output_tokens);
   for (; slot.output_kept < output.size(); ++slot.output_kept)
     slot.output[slot.output_kept] = output[slot.output_kept];
@@ -118,7 +125,7 @@ void SuffixDrafter::gather(const ContextTree& tree, std::span<const TokenId> tex
 void SuffixDrafter::draft(const Slot& slot, const DraftJob& job) const {
   Places places;
   gather(slot.places, job.known, true, job.known, places);
-  if (const ContextTree* outputs = slot.tenant.empty() ? nullptr : store_.outputs_of(slot.tenant))
+  if (const ContextTree* outputs = slot.has_tenant ? store_.outputs_of(slot.tenant) : nullptr)
     gather(*outputs, store_.text(), false, job.known, places);
   if (places.count == 0) return;
   // Of equals the latest votes first.

@@ -21,10 +21,10 @@ struct SuffixOptions {
   uint32_t min_match = 1;   // tokens; at least 1
   uint32_t voters = 32;     // places that are asked, the most similar ones, of the sequence and of the store
   float gain = 2;           // every further token in which a place agrees multiplies its weight by this
-  float doubt = 2;          // what none of them foresees weighs as this many places that agree in no token
-  float min_path = 0.1f;    // the draft ends where the product of the shares of the votes falls below this
-  float length_factor = 4;  // and at this many times the length of the match
-  size_t shared_bytes = 0;  // of past outputs, by tenant; 0: none are kept
+  float doubt = 8;          // what none of them foresees weighs as this many places that agree in no token
+  float min_path = 0.15f;   // the draft ends where the product of the shares of the votes falls below this
+  float length_factor = 2;  // and at this many times the length of the match
+  size_t shared_bytes = 0;  // of past outputs; 0: none are kept
 };
 
 // Suffix decoding (Oliaro et al., arXiv 2411.04975): every place of the sequence that looks like its end says
@@ -33,21 +33,20 @@ struct SuffixOptions {
 // of the counts at one depth of it, all depths vote, the longer matches with more weight (as contexts are
 // mixed in prediction by partial matching). The share of the votes so estimates the probability of the token.
 //
-// With shared_bytes, places in past outputs of the same tenant vote too.
+// With shared_bytes, places in past outputs vote too: those of sequences with the same cache salt, which
+// divides them as it divides what was computed for prefixes.
 //
-// `evidence` is the class of the first token's share: see evidence_of() in the .cc.
+// `evidence` is the class of the first token's share: from 0, 0.25, 0.4, 0.6, 0.85, 0.96, 0.998 and 0.99999.
 //
-// A slot takes 16 bytes a token (20 with a tenant), all of it when it is opened. New tokens are indexed by
-// the next propose(), each once.
+// A slot takes 16 bytes a token (20 where outputs are kept), all of it when it is opened. New tokens are
+// indexed by the next propose(), each once.
 class SuffixDrafter : public Drafter {
  public:
   explicit SuffixDrafter(uint32_t slots, SuffixOptions options = {});
 
-  std::string_view name() const override { return "suffix"; }
-  void open(uint32_t slot, uint32_t max_tokens) override { open_for(slot, max_tokens, {}); }
-  // As open(); the output, as far as propose() sees it, is kept for the tenant when the slot is closed, and
-  // those kept before are read. An empty name is nobody's: nothing is kept or read.
-  void open_for(uint32_t slot, uint32_t max_tokens, std::string_view tenant);
+  std::string_view name() const override { return options_.shared_bytes > 0 ? "outputs" : "suffix"; }
+  void open(uint32_t slot, uint32_t max_tokens) override;
+  // Keeps the output as far as propose() saw it, where outputs are kept.
   void close(uint32_t slot) override;
   void propose(std::span<DraftJob> jobs) override;
 
@@ -59,8 +58,10 @@ class SuffixDrafter : public Drafter {
   struct Slot {
     AlignedBuffer memory;
     ContextTree places;
-    std::span<TokenId> output;  // of a tenant
+    // Where outputs are kept: the salt that the first job named, and the output so far.
     std::string tenant;
+    bool has_tenant = false;
+    std::span<TokenId> output;
     uint32_t max_tokens = 0;
     uint32_t indexed = 0;
     uint32_t output_kept = 0;
@@ -68,7 +69,8 @@ class SuffixDrafter : public Drafter {
   };
   struct Places;
 
-  void update(Slot& slot, const DraftJob& job);
+  void update(Slot& slot, const DraftJob& job) const;
+  void keep_output(Slot& slot, const DraftJob& job) const;
   void gather(const ContextTree& tree, std::span<const TokenId> text, bool own,
               std::span<const TokenId> known, Places& places) const;
   void draft(const Slot& slot, const DraftJob& job) const;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <string>
 
 #include "decoding/drafter_rig.h"
 
@@ -99,66 +100,73 @@ TEST(SuffixDrafter, EvidenceIsTheShareOfTheFirstToken) {
     EXPECT_GE(evidence, last);
     last = evidence;
   }
-  EXPECT_EQ(last, Draft::kEvidences - 1);
+  EXPECT_EQ(last, Draft::kEvidences - 1);  // 20 tokens agree
 }
 
-TEST(SuffixDrafter, ReadsWhatItsTenantGeneratedBeforeAndNobodyElses) {
-  SuffixDrafter drafter(3, {.shared_bytes = size_t{1} << 20});
+constexpr SuffixOptions kSharing{.shared_bytes = size_t{1} << 20};
+
+TEST(SuffixDrafter, ReadsPastOutputsOfTheSameSaltAndNoOthers) {
+  SuffixDrafter drafter(3, kSharing);
   const Tokens prompt = counting(9000, 5), output = counting(100, 50);
-  drafter.open_for(0, 200, "ann");
-  drafted(drafter, 0, prompt + output, 8, 50);
   const Tokens start = {1, 2, 3, 110, 111, 112};
-  drafter.open_for(1, 200, "ann");
-  EXPECT_EQ(drafted(drafter, 1, start, 3), Tokens{});  // not before it has ended
+  drafter.open(0, 200);
+  drafted(drafter, 0, prompt + output, 8, 50, "ann");
+  drafter.open(1, 200);
+  EXPECT_EQ(drafted(drafter, 1, start, 3, 0, "ann"), Tokens{});  // not before it has ended
   drafter.close(0);
-  EXPECT_EQ(drafted(drafter, 1, start, 3), (Tokens{113, 114, 115}));
-  EXPECT_EQ(drafted(drafter, 1, start + Tokens{9000, 9001, 9002}, 3), Tokens{});  // prompts are not kept
-  for (const char* other : {"bob", "", "an", "ann "}) {
-    drafter.open_for(2, 200, other);
-    EXPECT_EQ(drafted(drafter, 2, start, 3), Tokens{}) << other;
+  EXPECT_EQ(drafted(drafter, 1, start, 3, 0, "ann"), (Tokens{113, 114, 115}));
+  EXPECT_EQ(drafted(drafter, 1, start + Tokens{9000, 9001, 9002}, 3, 0, "ann"), Tokens{});  // of the prompt
+  drafter.close(1);
+  const std::string too_long(OutputStore::kLongestTenant + 1, 'x');
+  for (const std::string& other : {std::string("bob"), std::string(), std::string("an"), too_long}) {
+    drafter.open(2, 200);
+    EXPECT_EQ(drafted(drafter, 2, start, 3, 0, other), Tokens{}) << other;
     drafter.close(2);
   }
-  drafter.open(2, 200);
-  EXPECT_EQ(drafted(drafter, 2, start, 3), Tokens{});
-  // An output's end is the end: what the store holds behind it is another one.
-  drafter.close(1);
-  drafter.open_for(1, 200, "ann");
-  drafter.open_for(0, 200, "ann");
-  drafted(drafter, 0, counting(600, 40), 8, 40);
-  drafter.close(0);
-  EXPECT_EQ(drafted(drafter, 1, Tokens{147, 148}, 8), (Tokens{149}));
 }
 
-TEST(SuffixDrafter, KeepsTheOutputAsItGrowsAndAcrossPreemption) {
-  SuffixDrafter drafter(1, {.shared_bytes = size_t{1} << 20});
+TEST(SuffixDrafter, APastOutputEndsWhereItEnded) {
+  SuffixDrafter drafter(1, kSharing);
+  for (const TokenId first : {100, 600}) {
+    drafter.open(0, 200);
+    drafted(drafter, 0, counting(first, 50), 8, 50, "ann");
+    drafter.close(0);
+  }
+  drafter.open(0, 200);
+  EXPECT_EQ(drafted(drafter, 0, counting(140, 9), 8, 0, "ann"), (Tokens{149}));
+}
+
+TEST(SuffixDrafter, KeepsTheOutputAsItGrows) {
+  SuffixDrafter drafter(1, kSharing);
   const Tokens whole = counting(9000, 7) + counting(100, 60);
-  drafter.open_for(0, 100, "ann");
+  drafter.open(0, 100);
   for (uint32_t generated = 3; generated <= 60; generated += 3)
     drafted(drafter, 0, {whole.data(), 7 + generated}, 4, generated);
   drafter.close(0);
   EXPECT_EQ(drafter.store().tokens(), 60u);
-  drafter.open_for(0, 100, "ann");
-  EXPECT_EQ(drafted(drafter, 0, Tokens{155, 156}, 8), (Tokens{157, 158, 159}));
+  drafter.open(0, 100);
+  EXPECT_EQ(drafted(drafter, 0, counting(150, 7), 8), (Tokens{157, 158, 159}));
 }
 
-TEST(SuffixDrafter, WithoutAStoreTenantsShareNothing) {
+TEST(SuffixDrafter, WithoutAStoreKeepsNothing) {
   SuffixDrafter drafter(2);
-  drafter.open_for(0, 100, "ann");
-  drafted(drafter, 0, counting(100, 60), 8, 60);
+  drafter.open(0, 100);
+  drafted(drafter, 0, counting(100, 60), 8, 60, "ann");
   drafter.close(0);
   EXPECT_EQ(drafter.store().tokens(), 0u);
   EXPECT_EQ(drafter.store().bytes_bound(), 0u);
 }
 
 TEST(SuffixDrafter, HoldsWhatItSaysForEachTokenOfOpenSlots) {
-  SuffixDrafter drafter(2, {.shared_bytes = 100000});
-  EXPECT_LE(drafter.store().bytes_bound(), 100000u);
-  drafter.open(0, 1000);
-  EXPECT_EQ(drafter.bytes(), 16000u);
-  drafter.open_for(1, 1000, "ann");
-  EXPECT_EQ(drafter.bytes(), 36000u);
-  drafter.close(1);
-  EXPECT_EQ(drafter.bytes(), 16000u);
+  SuffixDrafter plain(2), sharing(2, {.shared_bytes = 100000});
+  EXPECT_LE(sharing.store().bytes_bound(), 100000u);
+  plain.open(0, 1000);
+  EXPECT_EQ(plain.bytes(), 16000u);
+  sharing.open(0, 1000);
+  sharing.open(1, 100);
+  EXPECT_EQ(sharing.bytes(), 22000u);
+  sharing.close(0);
+  EXPECT_EQ(sharing.bytes(), 2000u);
 }
 
 // By brute force: every place votes, with all tokens that it has in common with the end. Equal to the drafter

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "decoding/ngram_drafter.h"
+#include "decoding/suffix_drafter.h"
 #include "engine/layer_skip_drafter.h"
 #include "engine/model_drafter.h"
 
@@ -27,6 +28,25 @@ struct Row {
 
 Made make_ngram(const DrafterSpec&, const EngineConfig& config, const DraftGround&) {
   return Made(std::make_unique<NgramDrafter>(config.max_num_seqs));
+}
+
+Made make_suffix(const DrafterSpec&, const EngineConfig& config, const DraftGround&) {
+  return Made(std::make_unique<SuffixDrafter>(config.max_num_seqs));
+}
+
+Made make_outputs(const DrafterSpec& spec, const EngineConfig& config, const DraftGround&) {
+  constexpr uint32_t kMost = 4096;
+  const std::string& text = spec.argument;
+  uint32_t mib = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mib);
+  if (error != std::errc() || end != text.data() + text.size() || mib < 1 || mib > kMost)
+    return invalid_argument(fmt::format("outputs={}: a whole number of MiB is needed, 1 to {}", text, kMost));
+  try {
+    return Made(std::make_unique<SuffixDrafter>(config.max_num_seqs,
+                                                SuffixOptions{.shared_bytes = size_t{mib} << 20}));
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted(fmt::format("the machine does not give {} MiB for past answers", mib));
+  }
 }
 
 // "FILE" or "FILE:N".
@@ -107,6 +127,10 @@ Made make_layer_skip(const DrafterSpec& spec, const EngineConfig& config, const 
 
 constexpr Row kDrafters[] = {
     {{"ngram", "", "what followed the last tokens earlier in the same text", true}, make_ngram},
+    {{"suffix", "", "all places of the same text that look like its end, weighed", true}, make_suffix},
+    {{"outputs", "MIB", "as suffix, and past answers under the same cache salt, MIB of which are kept",
+      false},
+     make_outputs},
     {{"draft", "FILE",
       "a smaller model with the same vocabulary; FILE:N guesses the N most frequent tokens only, FILE:0 all",
       false},

@@ -180,7 +180,7 @@ class Speculated : public testing::TestWithParam<const char*> {
     return list;
   }
 
-  static constexpr std::array<std::string_view, 2> kNames = {"ngram", "layers=9"};
+  static constexpr std::array<std::string_view, 4> kNames = {"ngram", "suffix", "outputs=1", "layers=9"};
   static constexpr uint32_t kKinds = kNames.size() + 5;
   std::unique_ptr<Llm> llm_;
 };
