@@ -17,6 +17,7 @@
 #include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 
+#include "decoding/acceptance.h"
 #include "decoding/ngram_drafter.h"
 #include "decoding/suffix_drafter.h"
 
@@ -145,6 +146,81 @@ Lengths worthwhile(const Classes& classes, uint32_t k, double row_cost, double s
   return lengths;
 }
 
+// One drafter's view of a text, as the engine's speculator keeps it.
+struct View {
+  std::unique_ptr<Drafter> drafter;
+  Draft draft;
+  DraftCheck check;
+  SequenceAcceptance acceptance;
+};
+
+// The number of guesses that promise the most tokens per time; what they promise goes to `best` if it is
+// more.
+uint32_t worthwhile(const View& view, const Acceptance& all, double row_cost, double* best) {
+  uint32_t guesses = 0;
+  double tokens = 1, reach = 1;
+  for (uint32_t i = 0; i < view.draft.size; ++i) {
+    reach *= view.acceptance.rate(all.rate(view.draft.evidence, i));
+    tokens += reach;
+    const double speed = tokens / (1 + row_cost * (i + 1));
+    if (speed <= *best) continue;
+    *best = speed;
+    guesses = i + 1;
+  }
+  return guesses;
+}
+
+// Steps as the engine takes them: of the drafter that promises most as many guesses as pay by what was learnt
+// from the texts so far; other guesses are compared as the tokens come. Adds to the text's kind.
+void walk_learning(const std::vector<MakeDrafter>& makes, const Text& text, uint32_t k, double row_cost,
+                   std::vector<Acceptance>& all, Walk& sum) {
+  constexpr double kMargin = 1.03;  // as engine/speculator.cc has it
+  std::vector<View> views(makes.size());
+  for (size_t d = 0; d < makes.size(); ++d) {
+    views[d].drafter = makes[d]();
+    views[d].drafter->open(0, static_cast<uint32_t>(text.tokens.size()));
+  }
+  for (size_t at = text.prompt; at < text.tokens.size();) {
+    double best = kMargin;
+    uint32_t guesses = 0;
+    const View* chosen = nullptr;
+    for (size_t d = 0; d < views.size(); ++d) {
+      views[d].draft = ask(*views[d].drafter, text, at, k);
+      const uint32_t n = worthwhile(views[d], all[d], row_cost, &best);
+      if (n > 0) guesses = n, chosen = &views[d];
+    }
+    const uint32_t right = chosen == nullptr ? 0 : std::min(right_tokens(chosen->draft, text, at), guesses);
+    const size_t next = std::min(at + right + 1, text.tokens.size());
+    for (size_t d = 0; d < views.size(); ++d) {
+      View& view = views[d];
+      if (&view == chosen) view.draft.size = guesses;
+      if (view.draft.size > 0 && (&view == chosen || !view.check.open())) view.check.start(view.draft);
+      for (size_t i = at; i < next; ++i) view.check.compare(text.tokens[i], all[d], view.acceptance);
+    }
+    ++sum.steps;
+    sum.rows += guesses;
+    sum.drafts += guesses > 0;
+    sum.accepted += right;
+    sum.tokens += next - at;
+    at = next;
+  }
+}
+
+void print_learning(const std::string& name, const std::vector<MakeDrafter>& makes,
+                    const std::vector<Text>& texts, uint32_t k, double row_cost) {
+  std::vector<Acceptance> all;
+  for (const MakeDrafter& make : makes) all.emplace_back(make()->chances());
+  std::map<std::string, Walk> kinds;
+  for (const Text& text : texts) walk_learning(makes, text, k, row_cost, all, kinds[text.kind]);
+  fmt::print("{:14}", name);
+  Walk sum;
+  for (const auto& [kind, walk] : kinds) {
+    fmt::print("  {} {:.3f}", kind, walk.speedup(row_cost));
+    sum.steps += walk.steps, sum.rows += walk.rows, sum.tokens += walk.tokens;
+  }
+  fmt::print("  all {:.3f}\n", sum.speedup(row_cost));
+}
+
 struct Study {
   std::string name;
   MakeDrafter make;
@@ -249,14 +325,22 @@ int run(int argc, char** argv) {
   app.add_option("--suffix-doubt", suffix.doubt)->capture_default_str();
   app.add_option("--suffix-min-path", suffix.min_path)->capture_default_str();
   app.add_option("--suffix-length-factor", suffix.length_factor)->capture_default_str();
+  bool learning = false;
+  app.add_flag("--learning", learning, "only the gain, of a controller that learns from text after text");
   CLI11_PARSE(app, argc, argv);
   const std::vector<Text> texts = read_texts(files);
+  const MakeDrafter make_ngram = [&] { return std::make_unique<NgramDrafter>(1, ngram); };
+  const MakeDrafter make_suffix = [&] { return std::make_unique<SuffixDrafter>(1, suffix); };
   for (const uint32_t k : lengths) {
     fmt::print("k = {}, a further row costs {} of a step\n", k, row_cost);
-    if (only != "suffix")
-      print_study({"ngram", [&] { return std::make_unique<NgramDrafter>(1, ngram); }, k, row_cost}, texts);
-    if (only != "ngram")
-      print_study({"suffix", [&] { return std::make_unique<SuffixDrafter>(1, suffix); }, k, row_cost}, texts);
+    if (learning) {
+      print_learning("ngram", {make_ngram}, texts, k, row_cost);
+      print_learning("suffix", {make_suffix}, texts, k, row_cost);
+      print_learning("ngram, suffix", {make_ngram, make_suffix}, texts, k, row_cost);
+      continue;
+    }
+    if (only != "suffix") print_study({"ngram", make_ngram, k, row_cost}, texts);
+    if (only != "ngram") print_study({"suffix", make_suffix, k, row_cost}, texts);
   }
   return 0;
 }

@@ -21,12 +21,20 @@ struct Draft {
 
   std::array<TokenId, kMost> tokens{};
   uint32_t size = 0;
-  uint32_t evidence = 0;  // below kEvidences; the drafter's own scale, a higher one the surer
+  uint32_t evidence = 0;   // below kEvidences; the drafter's own scale, a higher one the surer
+  bool from_less = false;  // in a trial, guessed from a part of the text: says less than other guesses would
 
-  void clear() { size = 0, evidence = 0; }
+  void clear() { size = 0, evidence = 0, from_less = false; }
   void add(TokenId token) { tokens[size++] = token; }
   std::span<const TokenId> list() const { return {tokens.data(), size}; }
 };
+
+// How often a guess is right, by what is known before any was compared: the first of a draft, and each later
+// one where those before it are right.
+struct DraftChance {
+  double first = 0.5, later = 0.5;
+};
+using DraftChances = std::array<DraftChance, Draft::kEvidences>;  // by evidence
 
 // A sequence that wants a draft.
 struct DraftJob {
@@ -56,6 +64,9 @@ class Drafter {
   virtual ~Drafter() = default;
 
   virtual std::string_view name() const = 0;
+
+  // What is expected of its guesses until they have been compared.
+  virtual DraftChances chances() const { return {}; }
 
   // Where the target keeps K and V; before anything else, once.
   virtual void attach(KvStore& kv) { (void)kv; }

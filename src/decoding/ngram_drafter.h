@@ -41,6 +41,7 @@ class NgramDrafter : public Drafter {
   explicit NgramDrafter(uint32_t slots, NgramOptions options = {});
 
   std::string_view name() const override { return "ngram"; }
+  DraftChances chances() const override;
   void open(uint32_t slot, uint32_t max_tokens) override;
   void close(uint32_t slot) override;
   void propose(std::span<DraftJob> jobs) override;

@@ -37,6 +37,17 @@ SuffixDrafter::SuffixDrafter(uint32_t slots, SuffixOptions options)
   for (uint32_t i = 0; i < fading_.size(); ++i) fading_[i] = std::pow(options.gain, -static_cast<float>(i));
 }
 
+DraftChances SuffixDrafter::chances() const {
+  return {{{0.16, 0.7},
+           {0.28, 0.75},
+           {0.36, 0.7},
+           {0.62, 0.8},
+           {0.77, 0.82},
+           {0.87, 0.82},
+           {0.91, 0.87},
+           {0.97, 0.97}}};
+}
+
 void SuffixDrafter::open(uint32_t slot, uint32_t max_tokens) {
   Slot& s = slots_.at(slot);
   CHECK(!s.open);

@@ -37,6 +37,8 @@ struct SuffixOptions {
 // divides them as it divides what was computed for prefixes.
 //
 // `evidence` is the class of the first token's share: from 0, 0.25, 0.4, 0.6, 0.85, 0.96, 0.998 and 0.99999.
+// (In 50 greedy answers of SmolLM2-135M and Qwen2.5-Coder-0.5B the first token was right in 16, 28, 36, 62,
+// 77, 87, 91 and 97 % of the drafts of these classes.)
 //
 // A slot takes 16 bytes a token (20 where outputs are kept), all of it when it is opened. New tokens are
 // indexed by the next propose(), each once.
@@ -45,6 +47,7 @@ class SuffixDrafter : public Drafter {
   explicit SuffixDrafter(uint32_t slots, SuffixOptions options = {});
 
   std::string_view name() const override { return options_.shared_bytes > 0 ? "outputs" : "suffix"; }
+  DraftChances chances() const override;
   void open(uint32_t slot, uint32_t max_tokens) override;
   // Keeps the output as far as propose() saw it, where outputs are kept.
   void close(uint32_t slot) override;

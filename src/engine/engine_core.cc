@@ -23,7 +23,8 @@ Speculator::Options speculator_options(const EngineConfig& config, const StepCos
           .max_model_len = config.max_model_len,
           .costs = costs,
           .most = config.speculation.most,
-          .always = config.speculation.always};
+          .always = config.speculation.always,
+          .never = config.speculation.never};
 }
 
 std::unique_ptr<StepForecast> make_forecast(std::unique_ptr<PerfModel> perf) {

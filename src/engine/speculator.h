@@ -39,6 +39,7 @@ class Speculator {
         nullptr;                   // null: nothing can be predicted, and nothing is drafted but by `always`
     uint32_t most = Draft::kMost;  // guesses per sequence and step
     bool always = false;           // draft as many as there are, whatever they cost
+    bool never = false;            // learn and plan, but verify nothing
   };
   static constexpr uint32_t kTrialTokens = 2;
   static constexpr uint32_t kEarlyTrial = 4, kFirstTrial = 64, kRarestTrial = 512;  // steps
@@ -78,6 +79,7 @@ class Speculator {
     uint32_t idle = 0;      // steps since it was last asked,
     uint32_t patience = 0;  // and how many there are to be before it is tried again
     DraftCheck check;
+    bool checks_less = false;  // the draft that is being compared was guessed from less
     SequenceAcceptance acceptance;
   };
   struct Slot {
@@ -109,6 +111,7 @@ class Speculator {
   Options options_;
   std::vector<std::unique_ptr<Drafter>> drafters_;
   std::vector<Acceptance> acceptance_;  // of each drafter
+  std::vector<Acceptance> from_less_;   // of its guesses from less
   std::vector<DrafterStats> stats_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
@@ -121,7 +124,8 @@ class Speculator {
   std::array<uint64_t, kNoDrafts> without_{};
   double predicted_gain_ = 1;
   bool step_has_drafts_ = false;
-  double plain_ = 1, verifying_ = 1;  // measured over predicted, of steps without and with drafts
+  // Measured over predicted: of steps without drafts, and by how much more that is with drafts.
+  double plain_ = 1, verifying_ = 1;
 };
 
 }  // namespace kvasir
