@@ -174,7 +174,7 @@ uint32_t worthwhile(const View& view, const Acceptance& all, double row_cost, do
 // from the texts so far; other guesses are compared as the tokens come. Adds to the text's kind.
 void walk_learning(const std::vector<MakeDrafter>& makes, const Text& text, uint32_t k, double row_cost,
                    std::vector<Acceptance>& all, Walk& sum) {
-  constexpr double kMargin = 1.03;  // as engine/speculator.cc has it
+  constexpr double kMargin = 1.02;  // as engine/speculator.cc has it
   std::vector<View> views(makes.size());
   for (size_t d = 0; d < makes.size(); ++d) {
     views[d].drafter = makes[d]();

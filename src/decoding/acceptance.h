@@ -41,7 +41,7 @@ class Acceptance {
 // of them were to be says little.
 class SequenceAcceptance {
  public:
-  static constexpr double kHalfLife = 48;
+  static constexpr double kHalfLife = 96;
   static constexpr double kPrecision = 0.6;
 
   void count(double expected, bool right);

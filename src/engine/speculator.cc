@@ -12,7 +12,7 @@ namespace {
 
 // Guesses must promise this much more tokens per second than the step without them: what is predicted is
 // never exact, and a wrong guess is paid for.
-constexpr double kMargin = 1.03;
+constexpr double kMargin = 1.02;
 constexpr double kNewest = 0.05;  // weight of the newest step in how far steps are from what is predicted
 constexpr double kFarthest = 2;   // one step counts as so many times the prediction at most
 // What was seen of steps with drafts is forgotten by so much with each step without: that they were slow once
@@ -321,7 +321,10 @@ void Speculator::draft(Scheduler& scheduler) {
     }
   }
   drafting_seconds_ = monotonic_seconds() - start;
-  if (short_of) scheduler.trim_drafts();
+  if (!short_of) return;
+  scheduler.trim_drafts();
+  step_has_drafts_ =
+      std::ranges::any_of(scheduler.running(), [](const Sequence* s) { return s->draft.size > 0; });
 }
 
 void Speculator::settle(Choice& choice, uint32_t new_tokens) {

@@ -43,7 +43,7 @@ class Speculator {
   };
   static constexpr uint32_t kTrialTokens = 2;
   static constexpr uint32_t kEarlyTrial = 4, kFirstTrial = 64, kRarestTrial = 512;  // steps
-  static constexpr uint32_t kEarlyTrials = 8;  // of a drafter, after kEarlyTrial steps and whatever they cost
+  static constexpr uint32_t kEarlyTrials = 4;  // of a drafter, after kEarlyTrial steps and whatever they cost
   static constexpr double kTrialShare = 0.01;
 
   // `kv`: where the target keeps K and V.
