@@ -47,11 +47,10 @@ TEST(Safetensors, ReadsWhatTheHeaderSays) {
 
 TEST(Safetensors, DecodesValues) {
   // 1.0 as F32 is 3F800000, as F16 3C00, as BF16 3F80; -2 as I64.
-  std::string header =
-      R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-      R"("h":{"dtype":"F16","shape":[1],"data_offsets":[4,6]},)"
-      R"("b":{"dtype":"BF16","shape":[1],"data_offsets":[6,8]},)"
-      R"("i":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}})";
+  std::string header = R"({"f":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                       R"("h":{"dtype":"F16","shape":[1],"data_offsets":[4,6]},)"
+                       R"("b":{"dtype":"BF16","shape":[1],"data_offsets":[6,8]},)"
+                       R"("i":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}})";
   auto bytes = file_of(header, 16);
   std::byte* data = bytes.data() + bytes.size() - 16;
   const float one = 1.0f;

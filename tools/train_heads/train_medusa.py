@@ -86,9 +86,9 @@ def main():
     training, epoch = Training(args), 0
     while training.epoch():
         epoch += 1
-        training.look()
         if epoch % 2 == 0:
             training.save(f"epoch {epoch}")
+        training.look()
     training.save("at the end")
 
 
