@@ -44,6 +44,8 @@ Speculator::Speculator(const Options& options, std::vector<std::unique_ptr<Draft
   slots_.resize(options.max_num_seqs);
   for (Slot& slot : slots_) slot.views.resize(drafters_.size());
   for (uint32_t i = options.max_num_seqs; i-- > 0;) free_slots_.push_back(i);
+  for (uint32_t d = 0; d < drafters_.size(); ++d) watch_.add(*drafters_[d], d);
+  watch_.reserve(options.max_rows, options.hidden_dim);
   planner_.reserve(options.max_num_seqs, static_cast<uint32_t>(drafters_.size()));
   jobs_.reserve(options.max_num_seqs);
 }
@@ -177,7 +179,8 @@ DraftPlanner::Bid Speculator::bid_of(const Slot& slot, uint32_t drafter) const {
   const View& view = slot.views[drafter];
   const bool free = drafters_[drafter]->is_free();
   const uint32_t evidence = free ? view.guess.evidence : view.last_evidence;
-  DraftPlanner::Bid bid{.drafter = drafter, .most = free ? view.guess.size : room(*slot.choice)};
+  const uint32_t most = std::min(room(*slot.choice), drafters_[drafter]->most());
+  DraftPlanner::Bid bid{.drafter = drafter, .most = free ? view.guess.size : most};
   double reach = 1;
   for (uint32_t place = 0; place < bid.most; ++place) {
     reach *= view.acceptance.rate(acceptance_[drafter].rate(evidence, place));
@@ -325,6 +328,29 @@ void Speculator::draft(Scheduler& scheduler) {
   scheduler.trim_drafts();
   step_has_drafts_ =
       std::ranges::any_of(scheduler.running(), [](const Sequence* s) { return s->draft.size > 0; });
+}
+
+// Drafters see a sequence from its prompt on, as far as they may guess for it.
+HiddenTap Speculator::watch(const SchedulerOutput& plan) {
+  if (!watch_.any()) return {};
+  watch_.begin();
+  for (const SchedulerOutput::Item& item : plan.items) {
+    Choice& choice = static_cast<Choice&>(*item.sequence);
+    const bool wanted = (choice.request.request.drafters & watch_.drafters()) != 0;
+    watch_.add_rows(wanted && open(choice) ? choice.draft_slot : HiddenWatch::kNobody, choice.computed,
+                    item.rows);
+  }
+  return watch_.tap();
+}
+
+void Speculator::show() {
+  if (!watch_.any()) return;
+  for (const HiddenWatch::Seen& seen : watch_.seen()) {
+    const Slot& slot = slots_[seen.slot];
+    for (const HiddenWatch::Watcher& watcher : watch_.watchers()) {
+      if (may_draft(slot, watcher.index)) watcher.drafter->see(seen.slot, watch_.rows_for(watcher, seen));
+    }
+  }
 }
 
 void Speculator::settle(Choice& choice, uint32_t new_tokens) {

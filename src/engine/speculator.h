@@ -12,6 +12,7 @@
 #include "decoding/drafter.h"
 #include "engine/choice.h"
 #include "engine/draft_planner.h"
+#include "engine/hidden_watch.h"
 #include "engine/scheduler.h"
 
 namespace kvasir {
@@ -37,6 +38,8 @@ class Speculator {
     uint32_t max_model_len = 0;
     const StepCosts* costs =
         nullptr;                   // null: nothing can be predicted, and nothing is drafted but by `always`
+    uint32_t max_rows = 0;         // of a step
+    uint32_t hidden_dim = 0;       // of the target
     uint32_t most = Draft::kMost;  // guesses per sequence and step
     bool always = false;           // draft as many as there are, whatever they cost
     bool never = false;            // learn and plan, but verify nothing
@@ -56,6 +59,10 @@ class Speculator {
   void propose(Scheduler& scheduler);
   // After it was planned: has the drafters that cost something fill the room that the plan gave them.
   void draft(Scheduler& scheduler);
+  // Hidden states that the plan's pass is to hand out, for drafters that want them; once it has run, show()
+  // gives them to the drafters, before anything is committed.
+  HiddenTap watch(const SchedulerOutput& plan);
+  void show();
   // A choice that was given a row (and perhaps more for its draft) now has these new tokens at its end.
   void settle(Choice& choice, uint32_t new_tokens);
   // What a step that carried drafts, or none, was predicted to take and took, drafting itself left out.
@@ -115,6 +122,7 @@ class Speculator {
   std::vector<DrafterStats> stats_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
+  HiddenWatch watch_;
   DraftPlanner planner_;
   std::vector<DraftJob> jobs_;
   StepLoad base_;                 // of the step without drafts
