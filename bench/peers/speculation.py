@@ -140,8 +140,8 @@ def head(options):
             f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
 
 
-FOOT = ["", "llama.cpp's settings: for a draft model the most tokens drafted; for n-grams (ngram-simple) the length of the "
-        "n-gram and of the draft; flash attention is off, which is faster here. \"Over its faster\" is over llama.cpp "
+FOOT = ["", "llama.cpp's settings: for a draft model the most tokens drafted; for n-grams (ngram-simple) the length of "
+        "the n-gram and of the draft; flash attention is off, which is faster here. \"Over its faster\" is over llama.cpp "
         "with or without speculation, whichever is faster. \"Texts changed\": greedy answers that are not those of the "
         "same engine without speculation, of Kvasir / of llama.cpp.", ""]
 
