@@ -46,8 +46,8 @@ PlanTable model_table(const PlanReport& report) {
   add(fmt::format("weights as {}", in.weight_format().name), p.size("parameter_bytes"));
   add(fmt::format("KV cache per token as {}", in.kv.name), p.size("kv_bytes_per_token"));
   if (const AttentionKind kind = in.shape.attention(); kind != AttentionKind::kMha)
-    add(fmt::format("  without {}: K and V of {} heads", attention_kind_name(kind), in.shape.heads),
-        p.size("mha_kv_bytes_per_token"));
+    add(fmt::format("without {}, with K and V of {} heads", attention_kind_name(kind), in.shape.heads),
+        p.size("mha_bytes_per_token"));
   add(fmt::format("KV cache of a conversation of {}", in.context), p.size("kv_bytes_per_sequence"));
   if (in.shared_prefix > 0) add("the shared prefix, kept once", p.size("shared_prefix_bytes"));
   if (in.machine.memory_bytes > 0) {

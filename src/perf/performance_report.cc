@@ -21,7 +21,7 @@ void add_kv_of_mha(const Report& r) {
   const ModelShape& s = r.shape;
   const KvFormat& kv = r.options.kv;
   if (s.attention() == AttentionKind::kMha) return;
-  Quantity q{.id = "mha_kv_bytes_per_token",
+  Quantity q{.id = "mha_bytes_per_token",
              .title = "KV cache of a token if every query head had K and V of its own",
              .value = mha_kv_bytes_per_token(s, kv),
              .unit = "bytes",
