@@ -39,7 +39,7 @@ WeightSizes weight_sizes(const ModelWeights& weights) {
   for (const LayerWeights& l : weights.layers) {
     using enum WeightSizes::Phase;
     const auto count = [&](WeightSizes::Phase phase, const PackedMatrix& m) {
-      if (!m.present()) return;
+      if (m.n == 0) return;
       sizes.layer_bytes += matrix_bytes(m);
       sizes.layer_macs += matrix_macs(m);
       count_matrix(phase, m, sizes.matrices);
