@@ -35,6 +35,12 @@ inline void copy_pair(GgufBuilder& out, const std::string& key, const GgufMetada
   }
 }
 
+// As a file lists them: without the last ones that are 1.
+inline std::vector<uint64_t> dims_of(uint64_t columns, uint64_t rows, uint64_t matrices) {
+  if (matrices > 1) return {columns, rows, matrices};
+  return rows > 1 ? std::vector<uint64_t>{columns, rows} : std::vector<uint64_t>{columns};
+}
+
 // The same file with one tensor left out, or with one more row in it.
 enum class Damage { kMissing, kMisshapen };
 inline std::vector<std::byte> damaged(const GgufFile& file, const std::string& tensor, Damage damage) {
@@ -43,11 +49,11 @@ inline std::vector<std::byte> damaged(const GgufFile& file, const std::string& t
   for (const TensorInfo& t : file.tensors()) {
     const bool chosen = t.name == tensor;
     if (chosen && damage == Damage::kMissing) continue;
-    const uint64_t rows = t.view.shape[1] + (chosen ? 1 : 0);
+    const auto& shape = t.view.shape;
+    const uint64_t rows = shape[1] + (chosen ? 1 : 0);
     std::vector<std::byte> data(t.view.data, t.view.data + t.view.bytes());
-    data.resize(t.view.row_bytes() * rows);
-    std::vector<uint64_t> dims = {t.view.shape[0]};
-    if (rows > 1) dims.push_back(rows);
+    data.resize(t.view.row_bytes() * rows * shape[2]);
+    const std::vector<uint64_t> dims = dims_of(shape[0], rows, shape[2]);
     out.tensor(t.name, static_cast<uint32_t>(t.view.type), dims, data);
   }
   return out.build();
@@ -63,8 +69,7 @@ inline Rewritten rewrite(const GgufFile& file, DType type, bool as_floats) {
   for (const auto& [key, value] : file.metadata().entries()) copy_pair(out, key, value);
   for (const TensorInfo& t : file.tensors()) {
     const auto& shape = t.view.shape;
-    std::vector<uint64_t> dims = {shape[0]};
-    if (shape[1] > 1) dims.push_back(shape[1]);
+    const std::vector<uint64_t> dims = dims_of(shape[0], shape[1], shape[2]);
     std::vector<std::byte> data(t.view.data, t.view.data + t.view.bytes());
     const bool matrix = shape[1] > 1 && t.name.find("_norm") == std::string::npos;
     if (!matrix || shape[0] % info.block_elements != 0) {

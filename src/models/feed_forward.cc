@@ -16,7 +16,7 @@ constexpr uint64_t kStretchPanels = 8;
 void GatedFeedForward::run(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
                            uint32_t rows, const NormWeights& post_norm, PhaseClock& clock) const {
   const StepBuffers& b = ops_.buffers();
-  const auto [begin, end] = worker.share(weights.gate.panels(), 2);
+  const auto [begin, end] = worker.share(weights.up.panels(), 2);
   const uint64_t stretch = rows >= kStretchRows ? kStretchPanels : end - begin;
   for (uint64_t panel = begin; panel < end; panel += stretch)
     gate_and_up(weights, x, rows, static_cast<uint32_t>(panel),
@@ -35,7 +35,8 @@ void GatedFeedForward::gate_and_up(const FeedForwardWeights& weights, const Norm
   const uint32_t f = ops_.config().ffn_dim;
   const LayerOps::Product parts[] = {{&weights.gate, weights.gate_bias, b.gate, f},
                                      {&weights.up, weights.up_bias, b.up, f}};
-  for (const LayerOps::Product& p : parts)
+  const bool gated = weights.gate.present();
+  for (const LayerOps::Product& p : std::span(parts).subspan(gated ? 0 : 1))
     kernels.linear({.w = p.w,
                     .x = &x.q,
                     .xf = x.values,
@@ -50,8 +51,9 @@ void GatedFeedForward::gate_and_up(const FeedForwardWeights& weights, const Norm
   const uint32_t first = panel_begin * kPanelCols;
   const uint32_t count = std::min(f, panel_end * kPanelCols) - first;
   for (uint32_t r = 0; r < rows; ++r) {
-    float* gate = b.gate + r * static_cast<size_t>(f) + first;
-    kernels.gated_act(ops_.config().activation, gate, b.up + r * static_cast<size_t>(f) + first, count, gate);
+    float* out = b.gate + r * static_cast<size_t>(f) + first;
+    const float* up = b.up + r * static_cast<size_t>(f) + first;
+    kernels.gated_act(ops_.config().activation, gated ? out : up, up, count, out);
   }
   kernels.quantize_rows(b.gate + first, f, rows, count, advance_groups(b.ffn_q, first / kGroup), 0);
 }

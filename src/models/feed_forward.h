@@ -6,7 +6,8 @@
 namespace kvasir {
 
 // The gated feed-forward part of a layer, down(act(gate(x)) * up(x)) (arXiv 2002.05202): one kind of several
-// that a layer may have. It reads prepared rows and adds what it computes to the residual stream.
+// that a layer may have. Without a gate it is down(act(up(x)) * up(x)), of which ReLU makes its square (arXiv
+// 2109.08668). It reads prepared rows and adds what it computes to the residual stream.
 class GatedFeedForward {
  public:
   explicit GatedFeedForward(const LayerOps& ops) : ops_(ops) {}

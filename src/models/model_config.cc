@@ -16,7 +16,8 @@ constexpr ArchSpec kArchitectures[] = {
     {"phi3", read_phi3_config},         {"smollm3", read_smollm3_config},
     {"granite", read_granite_config},   {"olmo2", read_olmo2_config},
     {"stablelm", read_stablelm_config}, {"command-r", read_command_r_config},
-    {"cohere2", read_cohere2_config},
+    {"cohere2", read_cohere2_config},   {"deepseek2", read_deepseek2_config},
+    {"minicpm3", read_minicpm3_config}, {"plm", read_plm_config},
 };
 
 }  // namespace
@@ -28,7 +29,8 @@ bool ModelConfig::has_local_rope() const {
 std::vector<KvLayerSpec> ModelConfig::kv_layers() const {
   std::vector<KvLayerSpec> specs(layers);
   for (uint32_t l = 0; l < layers; ++l)
-    specs[l] = {.kv_heads = kv_heads, .head_dim = head_dim, .window = windows[l]};
+    specs[l] = {
+        .kv_heads = kv_heads, .head_dim = head_dim, .window = windows[l], .latent = mla ? mla->latent : 0};
   return specs;
 }
 

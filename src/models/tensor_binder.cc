@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "base/check.h"
 #include "kernels/table.h"
 
 namespace kvasir {
@@ -36,6 +37,56 @@ void TensorBinder::some_rows(const std::string& name, uint64_t first, uint64_t k
                     .rows = out.n,
                     .offset = 0,
                     .bytes = out.panel_bytes * out.panels()});
+}
+
+void TensorBinder::transposed_rows(const std::string& name, uint64_t first, uint64_t kept, uint64_t n,
+                                   uint64_t k, PackedMatrix& out) {
+  const TensorInfo* t = find(name, Need::kRequired);
+  if (t == nullptr || !check_shape(*t, k, n)) return;
+  out.type = DType::kF32;
+  out.n = static_cast<uint32_t>(k);
+  out.k = static_cast<uint32_t>(kept);
+  out.panel_bytes = packed_panel_bytes(out.type, out.k);
+  out.data = place({.kind = Placement::Kind::kTransposed,
+                    .tensor = t,
+                    .first_row = static_cast<uint32_t>(first),
+                    .rows = static_cast<uint32_t>(kept),
+                    .offset = 0,
+                    .bytes = out.panel_bytes * out.panels()});
+}
+
+void TensorBinder::stack(const std::string& name, uint32_t count, uint64_t n, uint64_t k,
+                         std::vector<PackedMatrix>& out) {
+  out.assign(count, {});
+  const TensorInfo* t = find(name, Need::kRequired);
+  if (t == nullptr) return;
+  const auto& s = t->view.shape;
+  const bool split = s[0] == k && s[1] == n && s[2] == count && s[3] == 1;
+  const bool flat = s[0] == k && s[1] == n * count && s[2] == 1 && s[3] == 1;
+  if (!split && !flat)
+    return fail(
+        corrupt(fmt::format("tensor '{}' has shape ({}, {}, {}, {}); the metadata calls for ({}, {}, {})",
+                            name, s[0], s[1], s[2], s[3], k, n, count)));
+  if (!can_pack(t->view.type, static_cast<uint32_t>(k)))
+    return fail(unsupported(fmt::format("tensor '{}': {} with {} inputs has no linear kernel", name,
+                                        dtype_info(t->view.type).name, k)));
+  CHECK(n % kPanelCols == 0);
+  PackedMatrix all;
+  all.type = t->view.type;
+  all.n = static_cast<uint32_t>(n * count);
+  all.k = static_cast<uint32_t>(k);
+  all.panel_bytes = packed_panel_bytes(all.type, all.k);
+  all.data = place({.kind = Placement::Kind::kPacked,
+                    .tensor = t,
+                    .first_row = 0,
+                    .rows = all.n,
+                    .offset = 0,
+                    .bytes = all.panel_bytes * all.panels()});
+  for (uint32_t i = 0; i < count; ++i) {
+    out[i] = all;
+    out[i].n = static_cast<uint32_t>(n);
+    out[i].data = all.panel(static_cast<uint32_t>(i * n / kPanelCols));
+  }
 }
 
 void TensorBinder::some_floats(const std::string& name, uint64_t first, uint64_t kept, uint64_t n,

@@ -12,7 +12,7 @@ namespace kvasir {
 
 // A tensor's place in the packed memory and what becomes of it there.
 struct Placement {
-  enum class Kind { kPacked, kFloats, kRawRows };
+  enum class Kind { kPacked, kTransposed, kFloats, kRawRows };
   Kind kind;
   const TensorInfo* tensor;
   uint32_t first_row;  // of the tensor, whose rows are taken from here on
@@ -36,6 +36,13 @@ class TensorBinder {
   // Outputs [first, first + kept) of a matrix of n outputs and k inputs.
   void some_rows(const std::string& name, uint64_t first, uint64_t kept, uint64_t n, uint64_t k,
                  PackedMatrix& out, Need need = Need::kRequired);
+  // The same values as a matrix of k outputs and `kept` inputs, in F32: formats of blocks have no other way
+  // to stand as columns, and their values stay what they are.
+  void transposed_rows(const std::string& name, uint64_t first, uint64_t kept, uint64_t n, uint64_t k,
+                       PackedMatrix& out);
+  // A tensor of `count` matrices of n outputs and k inputs one behind the other, shaped (k, n, count) or (k,
+  // n * count); n is a multiple of a panel's columns.
+  void stack(const std::string& name, uint32_t count, uint64_t n, uint64_t k, std::vector<PackedMatrix>& out);
   // Floats [first, first + kept) of a vector of n; whatever their type in the file, they are kept as f32.
   void some_floats(const std::string& name, uint64_t first, uint64_t kept, uint64_t n, const float*& out,
                    Need need);

@@ -30,6 +30,7 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelT
       ops_(config_, kernels, buffers_),
       feed_forward_(ops_),
       attention_(config_, limits, kernels, pool.size()),
+      latent_attention_(ops_, attention_, limits.max_rows),
       head_(config_, limits, kernels, pool.size()) {
   const uint32_t longest = limits.max_context != 0 ? limits.max_context : config_.context_length;
   frequencies_[0] = rope_frequencies(config_.rope_dim, config_.rope_base, config_.rope_scaling,
@@ -83,6 +84,7 @@ void Transformer::run_layer(Worker& worker, const Step& step, uint32_t layer, Ph
 void Transformer::attend(Worker& worker, const Step& step, uint32_t layer, const NormedRows& x,
                          PhaseClock& clock) {
   const LayerWeights& w = weights_.layers[layer];
+  if (config_.mla) return latent_attention_.run(worker, step.batch, step.kv, w, layer, x, clock);
   StepBuffers& b = buffers_;
   const LayerOps::Product qkv[] = {{&w.q, w.q_bias, b.q, config_.q_dim()},
                                    {&w.k, w.k_bias, b.k, config_.kv_dim()},
@@ -92,7 +94,7 @@ void Transformer::attend(Worker& worker, const Step& step, uint32_t layer, const
   clock.mark(StepPhase::kQkv);
   if (config_.head_norm == HeadNorm::kWholeRow) norm_whole_rows(worker, w, step.rows);
   const LayerHeads heads(ops_, w, limits_.max_rows, step.batch, step.kv, layer);
-  attention_.run(worker, step.batch, step.kv, layer, b, heads);
+  attention_.run(worker, step.batch, step.kv, layer, b, &heads);
   clock.mark(StepPhase::kAttention);
   ops_.add_branch(worker, w.o, w.o_bias, b.attn_q, b.attn, step.rows, w.post_attn_norm);
   clock.mark(StepPhase::kAttnOut);

@@ -6,6 +6,7 @@
 #include "models/attention_runner.h"
 #include "models/causal_lm.h"
 #include "models/feed_forward.h"
+#include "models/latent_attention.h"
 #include "models/layer_ops.h"
 #include "models/output_head.h"
 #include "models/step_buffers.h"
@@ -61,6 +62,7 @@ class Transformer final : public CausalLm {
   StepProfile* profile_ = nullptr;
   std::vector<double> frequencies_[2];  // of the global and the local base
   AttentionRunner attention_;
+  LatentAttention latent_attention_;
   OutputHead head_;
 };
 

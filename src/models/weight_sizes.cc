@@ -38,17 +38,18 @@ WeightSizes weight_sizes(const ModelWeights& weights) {
   WeightSizes sizes;
   for (const LayerWeights& l : weights.layers) {
     using enum WeightSizes::Phase;
-    for (const auto& [phase, m] : {std::pair{kQkv, &l.q},
-                                   {kQkv, &l.k},
-                                   {kQkv, &l.v},
-                                   {kAttnOut, &l.o},
-                                   {kGateUp, &l.ffn.gate},
-                                   {kGateUp, &l.ffn.up},
-                                   {kDown, &l.ffn.down}}) {
-      sizes.layer_bytes += matrix_bytes(*m);
-      sizes.layer_macs += matrix_macs(*m);
-      count_matrix(phase, *m, sizes.matrices);
-    }
+    const auto count = [&](WeightSizes::Phase phase, const PackedMatrix& m) {
+      if (m.n == 0) return;
+      sizes.layer_bytes += matrix_bytes(m);
+      sizes.layer_macs += matrix_macs(m);
+      count_matrix(phase, m, sizes.matrices);
+    };
+    for (const PackedMatrix* m : {&l.q, &l.k, &l.v, &l.mla.q_a, &l.mla.kv_a}) count(kQkv, *m);
+    for (const PackedMatrix& m : l.mla.k_b) count(kQkv, m);
+    for (const PackedMatrix& m : l.mla.v_b) count(kAttnOut, m);
+    count(kAttnOut, l.o);
+    for (const PackedMatrix* m : {&l.ffn.gate, &l.ffn.up}) count(kGateUp, *m);
+    count(kDown, l.ffn.down);
     sizes.shared_inputs += l.attn_norm.present() && !l.ffn_norm.present();
     sizes.head_norms += l.q_norm != nullptr;
     sizes.branch_norms += l.post_attn_norm.present() + l.post_ffn_norm.present();

@@ -140,7 +140,9 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
   const double threads = options_.threads;
   const double norm_quantised = c.hidden_dim * (r.norm + r.quantize);
   const double store = options_.kv_type == KvType::kInt8 ? r.store_int8 : r.store_f16;
-  const double act = c.activation == Activation::kSilu ? r.silu : r.gelu;
+  const double act = c.activation == Activation::kSilu   ? r.silu
+                     : c.activation == Activation::kRelu ? r.add
+                                                         : r.gelu;
   const double heads = c.heads + c.kv_heads;
   const double turned =
       c.layers - static_cast<double>(std::count(c.ropes.begin(), c.ropes.end(), LayerRope::kNone));
@@ -152,7 +154,9 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
                        c.hidden_dim * rates_.of(weights.embedding_type).unpack +
                        (c.has_local_rope() ? 2 : 1) * c.rope_dim / 2.0 * r.trig;
   // Columns and heads of rows, which go evenly into the threads.
-  const double shared = c.layers * (c.q_dim() * r.quantize + c.ffn_dim * (act + r.quantize));
+  // With MLA single heads' parts are quantised too, before they are absorbed and after attention.
+  const double absorbed = c.mla ? c.mla->query + 1.0 * c.heads * (c.mla->nope_dim + c.mla->latent) : 0.0;
+  const double shared = c.layers * ((c.attn_dim() + absorbed) * r.quantize + c.ffn_dim * (act + r.quantize));
   rest_ = {.alone = alone * speed_,
            .shared = shared * speed_,
            .head = norm_quantised * speed_,
@@ -170,8 +174,9 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
 
 void PerfModel::tabulate_attention(const HardwareProfile& machine) {
   const uint32_t group = config_.heads / std::max(1u, config_.kv_heads);
-  call_tokens_ = std::max(1u, kAttnMaxRows / std::max(1u, group));
-  const AttentionRates r = rates_.of(options_.kv_type, config_.head_dim);
+  call_tokens_ = std::max(1u, (config_.mla ? kLatentMaxRows : kAttnMaxRows) / std::max(1u, group));
+  // What is done with a position goes by the values of K and V together.
+  const AttentionRates r = rates_.of(options_.kv_type, (config_.head_dim + config_.value_dim()) / 2);
   // A thread of fewer is no slower alone than among all.
   const double scale = speed_ * options_.threads / machine.threads;
   for (uint32_t tokens = 0; tokens <= call_tokens_; ++tokens) {

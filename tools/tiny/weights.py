@@ -27,7 +27,7 @@ def deviation_of(name, parameter, embedding_scale):
     """What keeps the numbers of every layer near one, with attention sharp enough that positions show."""
     if name.endswith("embed_tokens.weight"):
         return 1.0 / embedding_scale
-    gain = 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 3.0 if "lm_head" in name else 1.0
+    gain = 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name or "q_b_proj" in name else 3.0 if "lm_head" in name else 1.0
     return gain / math.sqrt(parameter.shape[1])
 
 

@@ -183,7 +183,8 @@ void attention(const AttentionArgs& a) {
 
 template <class V>
 void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out) {
-  alignas(64) float weighted[kAttnMaxHeadDim];
+  alignas(64) float weighted[kMaxLatent];
+  static_assert(kMaxLatent >= kAttnMaxHeadDim);
   clear<V>(weighted, head_dim);
   float max = -math::kInfinity;
   float sum = 0.0f;

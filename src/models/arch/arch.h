@@ -15,6 +15,12 @@ namespace kvasir {
 Result<ModelConfig> read_common_config(const GgufMetadata& metadata, const std::string& arch,
                                        NormKind norm = NormKind::kRms);
 
+// The same for a family with multi-head latent attention (models/model_config.h), whose head sizes are under
+// `<arch>.attention.key_length_mla` and `.value_length_mla`, or in older files under `.key_length` and
+// `.value_length`. YaRN scales scores as DeepSeek-V2's code does: cos and sin as they are, and scores times
+// (1 + x ln(factor))^2 where x is `<arch>.rope.scaling.yarn_log_multiplier`, a tenth of mscale_all_dim.
+Result<ModelConfig> read_mla_config(const GgufMetadata& metadata, const std::string& arch);
+
 // A positive, finite number under `<arch><suffix>`, e.g. ".logit_scale"; `fallback` where there is none.
 Result<double> positive_or(const GgufMetadata& metadata, const std::string& key, double fallback);
 // The cap under `key`: a number above 0, or 0 and absence for none.
@@ -30,13 +36,16 @@ Result<std::vector<bool>> read_windows(const GgufMetadata& metadata, const std::
 // The readers of kArchitectures, each in a file of its own name.
 Result<ModelConfig> read_cohere2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_command_r_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_deepseek2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_gemma_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_gemma2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_gemma3_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_granite_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_llama_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_minicpm3_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_olmo2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_phi3_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_plm_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_qwen2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_qwen3_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_smollm3_config(const GgufMetadata& metadata);
