@@ -81,20 +81,17 @@ int plan(const PlanVerbFlags& f) {
                 "`kvasir plan --list` lists the names.");
   if (!f.report.empty() && !f.report.ends_with(".html") && !f.report.ends_with(".svg"))
     return fail(kExitUsage, fmt::format("--report: {} ends neither in .html nor in .svg", f.report));
-  Result<ModelShape> shape = resolve_shape(f.plan.model);
-  if (!shape.ok()) return fail_to_find_model(shape.status());
-  const bool file = shape->stored_bytes.has_value();  // a GGUF file
-  if (f.check && !file)
+  Result<PlanModel> model = plan_model(f.plan.model);
+  if (!model.ok()) return fail_to_find_model(model.status());
+  if (f.check && !model->shape.stored_bytes.has_value())
     return fail(kExitUsage, fmt::format("--check runs the model, and {} is no GGUF file", f.plan.model));
   if (f.check) return run_plan_check(f.plan, f.output);
-  Result<PlanPredictor::Model> engine = file ? plan_model(f.plan.model) : unsupported(kNoFile);
-  Result<MachineSpec> machine = plan_machine(f.plan, engine.ok());
+  Result<MachineSpec> machine = plan_machine(f.plan, model->engine.ok());
   if (!machine.ok())
     return fail(machine.status().code() == ErrorCode::kResourceExhausted ? kExitMemory : kExitUsage,
                 machine.message(),
                 "A name of `kvasir plan --list`, a file of `kvasir bench machine --output FILE`, or `here`.");
-  Result<PlanRequest> request =
-      plan_request(f.plan, std::move(shape).value(), std::move(machine).value(), std::move(engine));
+  Result<PlanRequest> request = plan_request(f.plan, std::move(model).value(), std::move(machine).value());
   if (!request.ok()) return fail(kExitUsage, request.message(), kHelpHint);
   Result<PlanReport> report = make_plan_report(std::move(request).value());
   if (!report.ok()) return fail(kExitUsage, report.message(), kHelpHint);

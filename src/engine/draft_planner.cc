@@ -55,8 +55,11 @@ void DraftPlanner::set_up(const Step& step) {
   StepLoad one, three;
   step.costs->add(one, {.rows = 1, .context = mean}, 1);
   step.costs->add(three, {.rows = 3, .context = mean}, 3);
-  attention_ = std::max(0.0, three.attention - one.attention) / 2;
-  longest_ = std::max(0.0, three.longest - one.longest);
+  for (size_t g = 0; g < attention_.size(); ++g) {
+    const StepLoad::Attention &more = three.attention[g], &less = one.attention[g];
+    attention_[g] = {.all = std::max(0.0, more.all - less.all) / 2,
+                     .longest = std::max(0.0, more.longest - less.longest)};
+  }
   for (uint32_t rows = 0; rows < alone_.size(); ++rows)
     alone_[rows] = step.costs->seconds(with_rows(rows)) * (rows == 0 ? step.plain : step.verifying);
   std::fill(pass_seconds_.begin(), pass_seconds_.end(), -1.0);
@@ -65,9 +68,13 @@ void DraftPlanner::set_up(const Step& step) {
 StepLoad DraftPlanner::with_rows(uint32_t rows) const {
   StepLoad load = step_.load;
   load.rows += rows;
-  load.logit_rows += rows;
-  load.attention += rows * attention_;
-  if (rows > 0) load.longest += longest_;
+  load.logits.rows += rows;
+  if (rows == 0) return load;
+  load.most_rows = std::max(load.most_rows, 2u);
+  for (size_t g = 0; g < attention_.size(); ++g) {
+    load.attention[g].all += rows * attention_[g].all;
+    load.attention[g].longest += attention_[g].longest;
+  }
   return load;
 }
 
@@ -81,7 +88,7 @@ double DraftPlanner::pass_seconds(uint32_t drafter, uint32_t sequences) {
 // Tokens per second of the step with the best number of this bid's guesses alone.
 double DraftPlanner::worth_alone(const Bid& bid) {
   const double pass = pass_seconds(bid.drafter, 1);
-  double tokens = step_.load.logit_rows, best = 0, drafting = bid.once;
+  double tokens = step_.load.logits.rows, best = 0, drafting = bid.once;
   for (uint32_t i = 0; i < bid.most && bid.reach[i] >= kLeastReach; ++i) {
     tokens += bid.reach[i];
     drafting += pass;
@@ -149,7 +156,7 @@ double DraftPlanner::draft_cost(const Offer& offer) {
 DraftPlanner::Outcome DraftPlanner::best_prefix(uint32_t passes) {
   for (Pass& pass : passes_) pass = {};
   Outcome best;
-  double tokens = step_.load.logit_rows, drafting = 0;
+  double tokens = step_.load.logits.rows, drafting = 0;
   uint32_t guesses = 0;
   const auto all = static_cast<uint32_t>(order_.size());
   for (uint32_t i = 0; i < all; ++i) {
@@ -195,7 +202,7 @@ double DraftPlanner::plan(const Step& step, std::span<const std::unique_ptr<Draf
   drafters_ = drafters;
   if (candidates_.empty() || bids_.empty()) return 1;
   set_up(step);
-  const double plain = step.load.logit_rows / alone_[0];
+  const double plain = step.load.logits.rows / alone_[0];
   double best = plain * step.margin;
   for (const bool free_only : {true, false}) {
     if (pick_bids(free_only)) search(free_only, &best);

@@ -24,7 +24,7 @@ double seconds_of(ThreadPool& pool, const std::function<void(Worker&)>& fn) {
 double Samples::value() const {
   if (values.empty()) return 0;
   std::vector<double> sorted = values;
-  const auto at = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 4);
+  const auto at = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), at, sorted.end());
   return *at;
 }

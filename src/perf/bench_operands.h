@@ -21,8 +21,7 @@ double bench_seconds_now();
 // Seconds from when all threads stand ready until all have done fn(worker).
 double seconds_of(ThreadPool& pool, const std::function<void(Worker&)>& fn);
 
-// Samples of one number, one per pass. Its value is their lower quartile: others can only take away, and the
-// very best may be a lucky clock.
+// Samples of one number, one per pass. Its value is their median.
 struct Samples {
   std::vector<double> values;
   double value() const;

@@ -56,7 +56,10 @@ class KernelBench {
 
   void one_pass();
   void linear_pass(DType type, LinearSamples& samples);
-  double linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving);
+  enum class Threads { kMeet, kApart };
+  double linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving,
+                        Threads threads);
+  void begin_pass(const PackedMatrix& m, uint32_t matrices);
   double unpack_seconds(const PackedMatrix& m);
   void attention_pass(AttentionSamples& samples);
   double attention_seconds(const AttentionSamples& what, uint32_t rows, uint32_t positions, uint32_t calls,
@@ -81,19 +84,23 @@ class KernelBench {
   uint64_t next_ = 0;
   std::vector<LinearSamples> linear_;
   std::vector<AttentionSamples> attention_;
+  Samples begin_cached_, begin_memory_;
   std::array<Samples, kRowKinds> rows_;
 };
 
-// The product of `matrices` like `first`, one after the other with a barrier after each as in a step; each
-// other than the one before if `moving`.
-double KernelBench::linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving) {
+// The product of `matrices` like `first`; each other than the one before if `moving`. Where threads meet, one
+// after the other with a barrier after each, as small matrices in a step; where they are apart, each goes
+// through its panels of all of them in one stretch, as of one large matrix.
+double KernelBench::linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving,
+                                   Threads threads) {
   const uint64_t bytes = uint64_t{first.panels()} * first.panel_bytes;
   const std::byte* base = moving ? fresh(bytes * matrices) : first.data;
   return seconds_of(pool_, [&](Worker& worker) {
     const auto [begin, end] = worker.share(first.panels(), 2);
     PackedMatrix m = first;
+    const uint64_t before = begin * first.panel_bytes, own = (end - begin) * first.panel_bytes;
     for (uint32_t i = 0; i < matrices; ++i) {
-      m.data = base + (moving ? i * bytes : 0);
+      if (moving) m.data = base + (threads == Threads::kMeet ? i * bytes : before * (matrices - 1) + i * own);
       if (begin < end)
         kernels_.linear({.w = &m,
                          .x = &space_.x,
@@ -106,9 +113,18 @@ double KernelBench::linear_seconds(const PackedMatrix& first, uint32_t rows, uin
                          .bias = nullptr,
                          .mode = LinearOutput::kStore,
                          .scratch = space_.scratch(worker.index())});
-      worker.barrier();
+      if (threads == Threads::kMeet) worker.barrier();
     }
   });
+}
+
+// What a matrix of its own takes more than as part of a large one.
+void KernelBench::begin_pass(const PackedMatrix& m, uint32_t matrices) {
+  for (const bool moving : {false, true}) {
+    const double meeting = linear_seconds(m, 1, matrices, moving, Threads::kMeet);
+    const double apart = linear_seconds(m, 1, matrices, moving, Threads::kApart);
+    (moving ? begin_memory_ : begin_cached_).values.push_back((meeting - apart) / matrices);
+  }
 }
 
 // One thread takes every sixteenth column or so out of panels, as tokens of a vocabulary lie.
@@ -140,13 +156,13 @@ void KernelBench::linear_pass(DType type, LinearSamples& samples) {
       samples.memory[i].values.push_back(samples.memory[i - 1].values.back() * scale);
       continue;
     }
-    if (i == 0) linear_seconds(m, rows[i], 1, false);  // brings it into the caches
-    const uint32_t again = expected * many > kLongest / 4 ? 1 : std::min(many, 4u);
-    linear_seconds(m, rows[i], 1, false);
-    expected = linear_seconds(m, rows[i], again, false) / again;
+    if (i == 0) begin_pass(m, many);
+    const uint32_t again = expected * many > kLongest / 4 ? 1 : many;
+    linear_seconds(m, rows[i], 1, false, Threads::kApart);  // brings it into the caches
+    expected = linear_seconds(m, rows[i], again, false, Threads::kApart) / again;
     samples.cached[i].values.push_back(expected / static_cast<double>(kValues));
     const uint32_t moving = expected * many > kLongest / 4 ? 1 : many;
-    samples.memory[i].values.push_back(linear_seconds(m, rows[i], moving, true) /
+    samples.memory[i].values.push_back(linear_seconds(m, rows[i], moving, true, Threads::kApart) /
                                        static_cast<double>(moving * kValues));
   }
 }
@@ -308,7 +324,7 @@ void KernelBench::row_pass() {
           angles[t * 16] += std::cos(angle) + std::sin(angle);
         }
       },
-      [&](uint32_t t, uint32_t r) { angles[t * 16 + 1] += kernels_.argmax(x(t, r), kInputs); }};
+      [&](uint32_t t, uint32_t r) { angles[t * 16 + 1] += kernels_.scan_logits(x(t, r), kInputs).largest; }};
   for (size_t i = 0; i < kRowKinds; ++i) {
     const uint32_t values = i == 8 ? kInputs / 16 : kInputs;
     rows_[i].values.push_back(row_seconds(kinds[i], values, kForeign[i]));
@@ -339,6 +355,8 @@ KernelRates KernelBench::run() {
   for (const AttentionSamples& a : attention_)
     rates.attention.push_back({a.type, a.head_dim, curve(a.short_call), curve(a.cached), curve(a.memory)});
   const auto row = [&](size_t i) { return rows_[i].value(); };
+  rates.begin_cached = std::max(0.0, begin_cached_.value());
+  rates.begin_memory = std::max(rates.begin_cached, begin_memory_.value());
   rates.rows = {row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7), row(8), row(9)};
   return rates;
 }

@@ -28,9 +28,10 @@ inline constexpr int kOrdinaryByte = 0x3c;
 
 // Times the engine's own kernels with the pool's threads, each on its share as in a step: over and over in
 // cache, and once through `memory`, written with kOrdinaryByte and better several times the last cache.
-// Everything is measured once per pass and the lower quartile of the passes kept: a machine that drifts or
-// loses a time slice then moves all rates alike, or none. A measurement that would take longer than a few
-// hundredths of a second is continued from fewer rows.
+// Everything is measured once per pass and the median of the passes kept, as steps are to be predicted that
+// meet what others do meanwhile too: a machine that drifts or loses a time slice then moves all rates alike,
+// or none. A measurement that would take longer than a few hundredths of a second is continued from fewer
+// rows.
 KernelRates measure_kernel_rates(ThreadPool& pool, const KernelTable& kernels,
                                  std::span<const std::byte> memory, const KernelBenchOptions& options);
 

@@ -115,7 +115,9 @@ KernelRates derived_rates(const HardwareProfile& m, std::span<const DType> forma
                 .store_f16 = value,
                 .store_int8 = value,
                 .trig = 50 / m.clock_hz,
-                .argmax = value};
+                .scan = value};
+  rates.begin_cached = m.barrier_seconds;
+  rates.begin_memory = m.barrier_seconds + kDerivedBeginSeconds;
   return rates;
 }
 

@@ -14,9 +14,9 @@ struct HardwareProfile;
 // What the kernels reach on a machine, as measure_kernel_rates() found it, in seconds. "Cached": what is read
 // lies in the threads' own caches; "memory": nothing of it does.
 
-// The linear kernel over weights of one format, all threads together: seconds per weight value (of n * k),
-// for as many rows as KernelRates::linear_rows says at the same index. One value over its bytes is the cost
-// per byte, over the rows that per multiply-add.
+// The linear kernel over weights of one format, all threads together, each going on and on through its own:
+// seconds per weight value (of n * k), for as many rows as KernelRates::linear_rows says at the same index.
+// One value over its bytes is the cost per byte, over the rows that per multiply-add.
 struct LinearRates {
   DType type = DType::kF32;
   double unpack = 0;  // of one thread, per value of a column taken out of a packed panel (embeddings)
@@ -31,10 +31,11 @@ struct AttentionRates {
   std::vector<double> call, cached, memory;
 };
 
-// Row-wise work of one thread while all work, per value. trig: one cosine and one sine.
+// Row-wise work of one thread while all work, per value. trig: one cosine and one sine; scan: a logit that is
+// looked at for the best.
 struct RowRates {
   double norm = 0, quantize = 0, rope = 0, silu = 0, gelu = 0, add = 0, store_f16 = 0, store_int8 = 0,
-         trig = 0, argmax = 0;
+         trig = 0, scan = 0;
 };
 
 struct KernelRates {
@@ -42,6 +43,8 @@ struct KernelRates {
   std::vector<LinearRates> linear;
   std::vector<AttentionRates> attention;
   RowRates rows;
+  // What a phase of matrices takes beyond its weights: their streams begin, and at its end the threads meet.
+  double begin_cached = 0, begin_memory = 0;
 
   bool has(DType type) const;
   // The rates of a format; where it was not measured, the dearest of those that were.
@@ -61,6 +64,7 @@ inline constexpr double kDerivedComputePart = 0.50;  // of the int8 peak, once a
 inline constexpr double kDerivedUnpackMacs = 4;      // multiply-adds that unpacking a weight costs as much as
 inline constexpr double kDerivedAttentionPart = 0.40;  // of the f32 peak
 inline constexpr double kDerivedRowPart = 0.02;        // of the f32 peak, per value of row-wise work
+inline constexpr double kDerivedBeginSeconds = 1e-6;   // until weights stream from memory
 KernelRates derived_rates(const HardwareProfile& machine, std::span<const DType> formats);
 
 // The row counts that are measured.

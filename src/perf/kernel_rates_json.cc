@@ -22,7 +22,7 @@ constexpr std::pair<const char*, double RowRates::*> kRowKeys[] = {
     {"rope", &RowRates::rope},           {"silu", &RowRates::silu},
     {"gelu", &RowRates::gelu},           {"add", &RowRates::add},
     {"store_f16", &RowRates::store_f16}, {"store_int8", &RowRates::store_int8},
-    {"trig", &RowRates::trig},           {"argmax", &RowRates::argmax}};
+    {"trig", &RowRates::trig},           {"scan", &RowRates::scan}};
 
 template <class List>
 std::string list_json(const List& list) {
@@ -120,7 +120,8 @@ std::string kernel_rates_json(const KernelRates& rates) {
         list_json(r.memory));
     comma = ",";
   }
-  out += "\n    ],\n    \"per_value\": {";
+  out += fmt::format("\n    ],\n    \"begin_cached\": {},\n    \"begin_memory\": {},\n    \"per_value\": {{",
+                     rates.begin_cached, rates.begin_memory);
   comma = "";
   for (const auto& [key, member] : kRowKeys) {
     out += fmt::format("{}\"{}\": {}", comma, key, rates.rows.*member);
@@ -140,6 +141,8 @@ Result<KernelRates> read_kernel_rates(const json::object& object, const std::str
   each(in, "attention", [&](ProfileReader& entry) {
     rates.attention.push_back(read_attention(entry, rates.attention_rows.size()));
   });
+  rates.begin_cached = in.number("begin_cached", 0, kMostSeconds);
+  rates.begin_memory = in.number("begin_memory", 0, kMostSeconds);
   if (const json::object* values = in.object("per_value")) {
     ProfileReader entry(*values, prefix + "per_value.");
     for (const auto& [key, member] : kRowKeys) rates.rows.*member = entry.number(key, 0, kMostSeconds);

@@ -152,7 +152,7 @@ TEST(KernelBench, EveryNumberIsThereAndAscends) {
     EXPECT_THAT(a.call, Each(Ge(0)));
   }
   for (const double v : {r.rows.norm, r.rows.quantize, r.rows.rope, r.rows.silu, r.rows.gelu, r.rows.add,
-                         r.rows.store_f16, r.rows.store_int8, r.rows.trig, r.rows.argmax})
+                         r.rows.store_f16, r.rows.store_int8, r.rows.trig, r.rows.scan})
     EXPECT_GT(v, 0);
 }
 
