@@ -26,10 +26,7 @@ double DraftForecast::seconds(uint32_t sequences, uint32_t rows, uint32_t contex
   if (model_ == nullptr || sequences == 0 || rows == 0) return 0;
   StepLoad load;
   model_->add(load, {.rows = rows, .context = context}, 1);
-  load.rows *= sequences;
-  load.sequences *= sequences;
-  load.logits.rows *= sequences;
-  for (StepLoad::Attention& attention : load.attention) attention.all *= sequences;
+  load.repeat(sequences);
   return price(load).seconds;
 }
 

@@ -43,7 +43,7 @@ void DraftPlanner::add_bid(Candidate& candidate, const Bid& bid) {
   bids_.push_back(bid);
 }
 
-// What a guess adds in attention: the same for all, half of what the average sequence needs for two more.
+// What a guess adds in attention: the same for all, what the average sequence needs for one more.
 void DraftPlanner::set_up(const Step& step) {
   step_ = step;
   uint64_t context = 0;
@@ -52,14 +52,7 @@ void DraftPlanner::set_up(const Step& step) {
     c.chosen = 0;
   }
   const auto mean = static_cast<uint32_t>(context / candidates_.size());
-  StepLoad one, three;
-  step.costs->add(one, {.rows = 1, .context = mean}, 1);
-  step.costs->add(three, {.rows = 3, .context = mean}, 3);
-  for (size_t g = 0; g < attention_.size(); ++g) {
-    const StepLoad::Attention &more = three.attention[g], &less = one.attention[g];
-    attention_[g] = {.all = std::max(0.0, more.all - less.all) / 2,
-                     .longest = std::max(0.0, more.longest - less.longest)};
-  }
+  guess_ = step.costs->further_row(mean);
   for (uint32_t rows = 0; rows < alone_.size(); ++rows)
     alone_[rows] = step.costs->seconds(with_rows(rows)) * (rows == 0 ? step.plain : step.verifying);
   std::fill(pass_seconds_.begin(), pass_seconds_.end(), -1.0);
@@ -67,14 +60,7 @@ void DraftPlanner::set_up(const Step& step) {
 
 StepLoad DraftPlanner::with_rows(uint32_t rows) const {
   StepLoad load = step_.load;
-  load.rows += rows;
-  load.logits.rows += rows;
-  if (rows == 0) return load;
-  load.most_rows = std::max(load.most_rows, 2u);
-  for (size_t g = 0; g < attention_.size(); ++g) {
-    load.attention[g].all += rows * attention_[g].all;
-    load.attention[g].longest += attention_[g].longest;
-  }
+  load.add_rows(rows, guess_);
   return load;
 }
 

@@ -25,12 +25,20 @@ struct LogitRows {
 // The work of a step as far as its time depends on it; made by StepCosts::add(), one sequence after the
 // other.
 struct StepLoad {
-  static constexpr uint32_t kWindows =
-      2;  // groups of layers that are told apart; further ones count as the last
+  // Groups of layers that are told apart; further ones count as the last.
+  static constexpr uint32_t kWindows = 2;
   struct Attention {
     double all = 0;      // of all threads together, seconds
     double longest = 0;  // of that, what one thread does alone
   };
+  // What a row adds that follows another of its sequence, by window.
+  using FurtherRow = std::array<Attention, kWindows>;
+
+  // So many sequences in place of each.
+  void repeat(uint32_t times);
+  // `count` more rows, of sequences that it has; all want logits.
+  void add_rows(uint32_t count, const FurtherRow& each);
+
   uint32_t rows = 0;
   uint32_t sequences = 0;
   uint32_t most_rows = 0;       // of one sequence
@@ -46,6 +54,9 @@ class StepCosts {
   // `load` with one more sequence.
   virtual void add(StepLoad& load, const StepRows& sequence, LogitRows logits) const = 0;
   virtual double seconds(const StepLoad& load) const = 0;
+
+  // For StepLoad::add_rows(): what each of two rows adds that follow one after `context` tokens.
+  StepLoad::FurtherRow further_row(uint32_t context) const;
 
   // The most rows, at most `limit`, that a sequence with `context` tokens may add to `load` so that the step
   // takes `target` seconds at most; 0 where not even one fits. Rows after the first `unscored` want logits,

@@ -206,6 +206,32 @@ TEST(PerfModel, WeightsBeyondTheCacheComeFromMemory) {
   EXPECT_GT(part(p, StepPart::kStream), part(p, StepPart::kCompute));
 }
 
+// Two rows that follow one cost what three together do more than one; of the longest call, that much once.
+TEST(PerfModel, FurtherRowsAddTheirShareOfLongerCalls) {
+  const PerfModel model = small_model();
+  StepLoad extended, whole;
+  for (StepLoad* load : {&extended, &whole}) model.add(*load, {.rows = 1, .context = 40}, 1);
+  model.add(extended, {.rows = 1, .context = 99}, 1);
+  extended.add_rows(2, model.further_row(99));
+  model.add(whole, {.rows = 3, .context = 99}, 3);
+  EXPECT_EQ(extended.rows, 4u);
+  EXPECT_EQ(extended.logits.rows, 4u);
+  EXPECT_NEAR(extended.attention[0].all, whole.attention[0].all, 1e-12);
+  EXPECT_NEAR(extended.attention[0].longest, whole.attention[0].longest, 1e-12);
+  EXPECT_NEAR(model.seconds(extended), model.seconds(whole), 1e-12);
+}
+
+TEST(PerfModel, RepeatedSequencesCostWhatSoManyDo) {
+  const PerfModel model = small_model();
+  StepLoad repeated, each;
+  model.add(repeated, {.rows = 2, .context = 70}, {2, 1});
+  repeated.repeat(3);
+  for (int i = 0; i < 3; ++i) model.add(each, {.rows = 2, .context = 70}, {2, 1});
+  EXPECT_EQ(repeated.sequences, 3u);
+  EXPECT_EQ(repeated.logits.whole, 3u);
+  EXPECT_NEAR(model.seconds(repeated), model.seconds(each), 1e-12);
+}
+
 TEST(PerfModel, AdaptsAndCountsBothErrors) {
   PerfModel model = small_model();
   const StepRows row[] = {{.rows = 1, .context = 99}};
