@@ -180,15 +180,15 @@ Verb add_plan_verb(CLI::App& root) {
       "steps; every other time is a floor, the least that memory bandwidth and arithmetic allow (the\n"
       "roofline). The report says which, and shows floors beside predictions; docs/plan.md says how to\n"
       "read the tables.\n\n"
-      "--check predicts each of a fixed set of tests before it runs: from the kernels' rates alone, as\n"
-      "the plan does (unadapted), and as a server does that has watched other steps (predicted).\n\n"
+      "--check times the kernels alone between the tests and predicts each test from that; beside it stand\n"
+      "what the plan says, from the kept profile, and how well a server does that adapts step by step.\n\n"
       "Examples:\n"
       "  kvasir plan model.gguf                                      this machine, as it was measured\n"
       "  kvasir plan model.gguf --users 10 --tpot 100                may it serve ten people?\n"
       "  kvasir plan \"Llama 3.1 8B\" --machine \"EPYC 9654\" -c 32768   before buying\n"
       "  kvasir plan model.gguf --explain ttft                       where a number comes from\n"
       "  kvasir plan model.gguf --explain predicted_ttft             and a prediction: rates x work\n"
-      "  kvasir plan model.gguf --check                              half a minute: predicted, measured\n"
+      "  kvasir plan model.gguf --check                              a minute: predicted and measured\n"
       "  kvasir plan model.gguf --report plan.html                   rooflines and curves\n\n" +
       std::string(kExitCodesHelp));
   return {verb, [f, explain] {

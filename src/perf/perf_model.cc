@@ -16,6 +16,7 @@ constexpr uint32_t kGrain = 2;  // panels that threads get together (models/tran
 constexpr uint32_t kPhasesPerLayer = 4;
 // Pieces that attention is cut into for each thread (models/attention_plan.cc).
 constexpr uint32_t kPiecesPerThread = 8;
+constexpr uint32_t kTilePositions = 16;  // that lie together in K (kernels/generic/kv_address.h)
 constexpr uint64_t kCachedBytes = uint64_t{1} << 20;
 
 double divide_up(double a, double b) {
@@ -109,7 +110,9 @@ PerfModel::PerfModel(const ModelConfig& config, const WeightSizes& weights, cons
     : config_(config), options_(options) {
   CHECK(options.threads >= 1 && options.max_rows >= 1);
   rates_ = machine.kernels ? *machine.kernels : derived_rates(machine, weights.formats());
-  away_ = part_from_memory(machine, weights.layer_bytes + weights.head_bytes, options.threads);
+  const double measured = part_from_memory(machine, rates_.memory_bytes, options.threads);
+  const double ours = part_from_memory(machine, weights.layer_bytes + weights.head_bytes, options.threads);
+  away_ = measured > 0 ? std::min(1.0, ours / measured) : 1;
   speed_ = machine.int8_rate(machine.threads) / machine.int8_rate(options.threads);
   read_ = machine.read_rate(weights.layer_bytes + weights.head_bytes, options.threads);
   read_scale_ = std::max(1.0, machine.read_rate(machine.reads.back().bytes, machine.threads) /
@@ -236,8 +239,12 @@ void PerfModel::tabulate_attention(const HardwareProfile& machine) {
     const double quantise = rows * config_.head_dim * rates_.rows.quantize * speed_;
     call_.push_back(tokens == 0 ? 0 : scale * interpolate(rates_.attention_rows, r.call, rows) + quantise);
     position_.push_back(scale * cached);
+    call_from_memory_.push_back(scale * away_ * interpolate(rates_.attention_rows, r.begin, rows));
     from_memory_.push_back(scale * away_ * (memory - cached));
   }
+  const RowRates& stores = rates_.rows;
+  const double open = options_.kv_type == KvType::kInt8 ? stores.open_int8 : stores.open_f16;
+  open_ = scale * away_ * config_.head_dim * open;
 }
 
 // Seconds of a call's positions, for `tokens` that come after `done` of the sequence's in this step.
@@ -263,14 +270,19 @@ PerfModel::Calls PerfModel::calls_of(const StepRows& s, const Group& group) cons
     const uint32_t first = s.context + done;
     const uint32_t positions = first + tokens - first_visible(group.window, first);
     const double walked = positions_of(s, tokens, done, group);
-    calls.all += call_[tokens] + walked;
-    calls.fixed += call_[tokens];
+    const double waited = done == 0 && s.shared == 0 ? call_from_memory_[tokens] : 0;
+    const double fixed = call_[tokens] + waited;
+    calls.all += fixed + walked;
+    calls.fixed += fixed;
     ++calls.count;
     calls.positions += positions;
-    calls.longest = std::max(calls.longest,
-                             call_[tokens] + walked * std::min(1.0, static_cast<double>(uncut) / positions));
+    calls.longest =
+        std::max(calls.longest, fixed + walked * std::min(1.0, static_cast<double>(uncut) / positions));
     done += tokens;
   }
+  const double opened = open_ * divide_up(s.context % kTilePositions + s.rows, kTilePositions);
+  calls.all += opened;
+  calls.fixed += opened;
   for (double* sum : {&calls.all, &calls.fixed, &calls.count, &calls.positions})
     *sum *= group.layers * config_.kv_heads;
   calls.longest *= group.layers;

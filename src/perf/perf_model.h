@@ -77,13 +77,14 @@ struct StepPrediction {
 // (KernelRates) and the model's shapes. With R rows, T threads:
 //
 //   linear     per matrix: n * k * rate(format, R), between the rate in cache and from memory by how much of
-//              the weights the last cache holds (read off the machine's read rates), times how unevenly its
-//              phase's panels go into threads; per phase what it takes to begin and to meet at its end
+//              the weights the last cache holds (read off the machine's read rates; measured memory that is
+//              as large as the weights has the same part in it), times how unevenly its phase's panels go
+//              into threads; per phase what it takes to begin and to meet at its end
 //   logits     rows that want all of them: written to memory. The others: looked through in cache
 //   attention  per sequence, layer and KV head, in calls of at most 96 query rows: call(rows) + positions *
 //              rate(rows); positions as the window leaves them. The KV of a sequence comes from memory once,
-//              that of a shared prefix once for all. The threads take calls as they become free: a step waits
-//              for the longest
+//              that of a shared prefix once for all; so do the tiles of positions that K and V are stored to.
+//              The threads take calls as they become free: a step waits for the longest
 //   row-wise   ceil(R / T) times the values of each kind times their rates, ceil because rows are not
 //              divided; R times for norms that each thread does for itself; what lies between q, k, v and
 //              attention goes with attention's calls in a step of single decodes
@@ -173,7 +174,9 @@ class PerfModel final : public StepCosts {
 
   ModelConfig config_;
   Options options_;
-  double away_ = 0;        // part of the weights that the last cache does not hold
+  // How far rates go from those in cache to those from memory: by the part of the weights that the last cache
+  // does not hold, over the same part of the memory that was measured.
+  double away_ = 0;
   double speed_ = 1;       // threads of the measurement over ours, in rates of arithmetic
   double read_ = 1;        // bytes per second of reading the weights
   double read_scale_ = 1;  // threads of the measurement over ours, in rates of reading
@@ -187,9 +190,10 @@ class PerfModel final : public StepCosts {
   uint32_t call_tokens_ = 1;                // of one call of attention
   std::vector<StepSeconds> by_rows_;        // [max_rows + 1]
   std::vector<StepSeconds> by_logit_rows_;  // [max_logit_rows + 1]
-  // Of one call with so many tokens, in thread-seconds: fixed, and per position in cache; and what a position
-  // costs more that comes from memory. [call_tokens_ + 1]
-  std::vector<double> call_, position_, from_memory_;
+  // Of one call with so many tokens, in thread-seconds: fixed, and per position in cache; and what a call and
+  // a position cost more whose KV comes from memory. [call_tokens_ + 1]
+  std::vector<double> call_, position_, call_from_memory_, from_memory_;
+  double open_ = 0;  // thread-seconds more, for one KV head, to store into a tile that lies in memory
   DriftFilter drift_;
   ErrorWindow adapted_, unadapted_;
 };

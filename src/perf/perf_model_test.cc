@@ -118,6 +118,41 @@ TEST(PerfModel, SharedPrefixesAreReadOnce) {
   EXPECT_NEAR(part(model.predict(rows, 0), StepPart::kAttention), (first + second) * kMicro, 1e-12);
 }
 
+// KV that comes from memory is waited for once by each sequence, and so are the tiles of 16 positions that
+// its rows are stored to: positions 14 to 17 lie in two.
+TEST(PerfModel, MemoryIsWaitedForOnce) {
+  const auto attention = [](double begin, double open, const StepRows& rows) {
+    HardwareProfile m = small_machine(2);
+    m.kernels->attention[0].begin = {begin, begin};
+    m.kernels->rows.open_f16 = open;
+    const PerfModel model(small_config(), small_weights(), m, {.threads = 2, .kv_type = KvType::kF16});
+    return part(model.predict({&rows, 1}, 0), StepPart::kAttention);
+  };
+  const StepRows decode{.rows = 1, .context = 99}, prompt{.rows = 100, .context = 0};
+  EXPECT_NEAR(attention(kMicro, 0, decode) - attention(0, 0, decode), kMicro, 1e-12);
+  EXPECT_NEAR(attention(kMicro, 0, prompt) - attention(0, 0, prompt), kMicro, 1e-9);
+  const StepRows few{.rows = 4, .context = 14};
+  EXPECT_NEAR(attention(0, kMicro, few) - attention(0, 0, few), 2 * 16 * kMicro, 1e-9);
+}
+
+// Measured memory that caches hold as much of as of the weights has their rates; larger memory has those of
+// nothing in cache.
+TEST(PerfModel, RatesFromMemoryAreOfAWorkingSet) {
+  HardwareProfile m = small_machine();
+  m.reads = {{1 << 20, {1e12, 1e12}}, {1 << 24, {4e8, 4e8}}};
+  m.kernels->linear[0].memory = {8e-9, 9e-9};
+  WeightSizes w = small_weights();
+  w.layer_bytes = 4 << 20;
+  const auto seconds = [&](uint64_t bytes) {
+    m.kernels->memory_bytes = bytes;
+    const PerfModel model(small_config(), w, m, {.threads = 2, .kv_type = KvType::kF16});
+    return weights(model.predict(std::vector<StepRows>{{.rows = 1, .context = 0}}, 0));
+  };
+  EXPECT_NEAR(seconds(w.layer_bytes + w.head_bytes), 4096 * 8e-9, 1e-12);
+  EXPECT_LT(seconds(1 << 24), 4096 * 7e-9);
+  EXPECT_GT(seconds(1 << 24), 4096 * 2e-9);
+}
+
 // Behind a window nothing is shared.
 TEST(PerfModel, WindowsShareOnlyWhatIsSeenWhole) {
   ModelConfig c = small_config();
@@ -133,7 +168,7 @@ PerfModel rowwise_model(const WeightSizes& weights) {
   m.kernels->rows = {
       .norm = 1e-9, .quantize = 1e-9, .rope = 1e-9, .silu = 1e-9, .add = 1e-9, .store_f16 = 1e-9};
   m.kernels->linear = {{DType::kQ8_0, 0, {0, 0}, {0, 0}}};
-  m.kernels->attention = {{KvType::kF16, 16, {0, 0}, {0, 0}, {0, 0}}};
+  m.kernels->attention = {{KvType::kF16, 16, {0, 0}, {0, 0}, {0, 0}, {0, 0}}};
   return PerfModel(small_config(), weights, m, {.threads = 2, .kv_type = KvType::kF16, .max_rows = 64});
 }
 
