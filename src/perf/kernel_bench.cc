@@ -24,7 +24,7 @@ constexpr uint64_t kStreamBytes = 24 * kMiB;
 // Seconds that a measurement should take at most, if that is more than one matrix; and in any case: what
 // would take longer is extrapolated.
 constexpr double kEnoughCached = 0.0015, kEnoughMoving = 0.004, kLongest = 0.03;
-constexpr uint32_t kBlockSize = 32;
+constexpr uint32_t kBlockSize = 16;  // as the engine has it by default
 constexpr uint32_t kBeginMatrices = 12;
 
 }  // namespace
