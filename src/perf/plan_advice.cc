@@ -138,9 +138,10 @@ void Adviser::speculation() {
   add("speculation",
       fmt::format("speculation by prompt lookup with {} draft{} a step, if {:.3g} of them are right",
                   row->drafts, row->drafts == 1 ? "" : "s", options.acceptance),
-      fmt::format("--speculate ngram --speculate-tokens {}; kvasir serve's own --speculate auto chooses how "
-                  "many, step by step, and none where that does not pay",
-                  row->drafts),
+      fmt::format(
+          "--speculate ngram --speculate-tokens {}, or the default --speculate auto, which chooses how "
+          "many step by step and none where that does not pay",
+          row->drafts),
       after);
 }
 
