@@ -31,9 +31,10 @@ PlanTable plan_speculation_table(const PlanReport& report) {
   const PlanSpeculation& s = report.speculation;
   PlanTable t{
       .title = fmt::format("Speculation at {} at once: gain, if a draft is right with a chance of", s.batch),
-      .note = speculation_note(s) +
-              " Drafts are taken to cost nothing, as those of --speculate ngram, which copies from the text; "
-              "--speculate draft=FILE and layers=N pay for passes of their own too.",
+      .note =
+          speculation_note(s) +
+          " Drafts are taken to cost nothing, as those of `--speculate ngram`, which copies from the text; "
+          "`--speculate draft=FILE` and `layers=N` pay for passes of their own too.",
       .columns = {{"drafts", true}, {"step takes", true}, {"pays above", true}}};
   for (const double a : s.acceptances) t.columns.push_back({fmt::format("{:.3g}", a), true});
   for (const PlanSpeculation::Row& row : s.rows) {
