@@ -16,7 +16,7 @@ namespace kvasir {
 namespace {
 
 // All tests in turns, several times: a machine that is slow for a while is so for all of them.
-constexpr uint32_t kRounds = 3, kRepetitions = 2;
+constexpr uint32_t kRounds = 3, kRepetitions = 3;
 constexpr std::chrono::seconds kPatience{30};  // after which no further round begins
 constexpr uint32_t kLongPrompt = 1024;         // whose steps are many, and one repetition enough
 constexpr uint32_t kGenerated = 8;
@@ -28,6 +28,14 @@ double quantile(std::vector<double> values, double part) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+// Of an even number of values the mean of the middle two: the larger one of two would be a bias.
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 // One run of a test.
@@ -49,7 +57,7 @@ class Watcher {
 
   double measured() const {
     double sum = 0;
-    for (const std::vector<double>& seconds : measured_) sum += quantile(seconds, 0.5);
+    for (const std::vector<double>& seconds : measured_) sum += median(seconds);
     return sum;
   }
 
@@ -171,8 +179,8 @@ PredictionCheck Checker::result() const {
       kept[j] += by_profile[j];
     }
     check.rows.push_back({.test = shapes_[i].name(),
-                          .measured = quantile(measured, 0.5),
-                          .predicted = quantile(predicted, 0.5),
+                          .measured = median(measured),
+                          .predicted = median(predicted),
                           .by_profile = sum_of(by_profile),
                           .bound = StepPrediction{.seconds = 0, .parts = parts, .unadapted = {}}.bound()});
     errors.push_back(check.rows.back().error());
