@@ -98,6 +98,68 @@ TEST_P(EveryArchitecture, LogitsDoNotDependOnHowTheyAreComputed) {
   }
 }
 
+// Logits and hidden states (behind the last layer, and normed) of some rows of a text whose first `silent` tokens
+// were read before, wanting nothing; beside another text of which nothing is wanted.
+std::vector<float> states_of(LoadedModel& m, const std::vector<TokenId>& tokens, uint32_t silent,
+                             const std::vector<uint32_t>& wanted) {
+  const LoadedModel::Tables tables = m.make_tables(0, 4), others = m.make_tables(4, 4);
+  const auto other = random_tokens(9, m.vocab(), 4);
+  const uint32_t width = m.model().config().hidden_dim;
+  const uint32_t points[] = {m.model().config().layers, HiddenTap::kOutputNorm};
+  std::vector<float> logits(wanted.size() * m.vocab()), hidden(wanted.size() * 2 * width);
+  for (uint32_t first = 0; first < kPositions; first = first == 0 && silent > 0 ? silent : kPositions) {
+    const uint32_t end = first == 0 && silent > 0 ? silent : kPositions;
+    std::vector<TokenId> batch(other);
+    std::vector<int32_t> positions;
+    for (int32_t p = 0; p < 9; ++p) positions.push_back(p);
+    for (uint32_t p = first; p < end; ++p) {
+      batch.push_back(tokens[p]);
+      positions.push_back(static_cast<int32_t>(p));
+    }
+    const ForwardBatch::Sequence sequences[] = {{0, 9, others.pointers}, {9, end - first, tables.pointers}};
+    std::vector<uint32_t> rows;
+    for (const uint32_t p : wanted)
+      if (p >= first && p < end) rows.push_back(9 + p - first);
+    m.model().forward({.tokens = batch,
+                       .positions = positions,
+                       .sequences = sequences,
+                       .logit_rows = rows,
+                       .hidden = {.rows = rows, .points = points, .out = hidden.data()}},
+                      m.store(), logits);
+  }
+  logits.insert(logits.end(), hidden.begin(), hidden.end());
+  return logits;
+}
+
+// Rows that want nothing end with the last layer's K and V: whether they do touches no bit of the others.
+TEST_P(EveryArchitecture, ResultsDoNotDependOnWhoElseWantsSome) {
+  const GgufFile file = open_tiny(GetParam());
+  const auto tokens = TinyGolden(GetParam()).tokens;
+  std::vector<uint32_t> every(kPositions);
+  for (uint32_t p = 0; p < kPositions; ++p) every[p] = p;
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    LoadedModel m = load(file, best_isa(), threads);
+    const uint32_t width = 2 * m.model().config().hidden_dim, vocab = m.vocab();
+    const auto all = states_of(m, tokens, 0, every);
+    for (const std::vector<uint32_t>& wanted :
+         {std::vector<uint32_t>{63}, {40}, {41, 63}, {50, 51, 52, 53, 54}, {48, 63}}) {
+      std::vector<float> expected;
+      for (const uint32_t p : wanted) {
+        const float* at = all.data() + size_t{p} * vocab;
+        expected.insert(expected.end(), at, at + vocab);
+      }
+      for (const uint32_t p : wanted) {
+        const float* at = all.data() + size_t{kPositions} * vocab + size_t{p} * width;
+        expected.insert(expected.end(), at, at + width);
+      }
+      for (const uint32_t silent : {0u, 40u})
+        EXPECT_TRUE(same_bits(expected, states_of(m, tokens, silent, wanted)))
+            << wanted.size() << " from " << wanted[0] << " on, " << silent << " read before, " << threads
+            << " threads";
+    }
+  }
+}
+
 // Weights in each format against the same numbers in F32: what is lost is what quantised activations lose.
 // Matrices whose rows are no whole number of blocks stay as they are.
 TEST_P(EveryArchitecture, EveryFormatOfWeightsKeepsTheLogits) {

@@ -43,24 +43,32 @@ AttentionRunner::AttentionRunner(const ModelConfig& config, const CausalLm::Limi
                                         .max_partials = threads > 1 ? most : 0,
                                         .call_rows = config.mla ? kLatentMaxRows : kAttnMaxRows,
                                         .lanes = config.mla ? kLatentLanes : 1};
-    groups_.push_back({AttentionPlan(shape), counters(size_t{limits.max_rows} * config.kv_heads)});
+    for (auto* groups : {&groups_, &last_groups_})
+      groups->push_back({AttentionPlan(shape), counters(size_t{limits.max_rows} * config.kv_heads)});
   }
 }
 
-void AttentionRunner::plan(const ForwardBatch& batch, const KvStore& kv) {
-  const auto& layout_groups = kv.layout().groups();
-  CHECK(layout_groups.size() == groups_.size());
-  for (uint32_t g = 0; g < groups_.size(); ++g) {
-    Group& group = groups_[g];
-    CHECK(group.plan.shape().window == layout_groups[g].window);
-    group.plan.plan(batch, g, layout_groups[g].units, kv.layout().block_size());
-    const auto units = group.plan.units();
-    for (size_t u = 0; u < units.size(); ++u) {
-      for (uint32_t h = 0; h < config_.kv_heads; ++h)
-        group.pending[u * config_.kv_heads + h].store(units[u].pieces, std::memory_order_relaxed);
-    }
+void AttentionRunner::plan(const ForwardBatch& batch, const KvStore& kv, const ForwardBatch* last) {
+  CHECK(kv.layout().groups().size() == groups_.size());
+  for (uint32_t g = 0; g < groups_.size(); ++g) plan_group(groups_[g], g, batch, kv);
+  if (last != nullptr) {
+    const uint32_t layer = batch.layers.empty() ? config_.layers - 1 : batch.layers.back();
+    const uint32_t g = kv.layout().layer(layer).group;
+    plan_group(last_groups_[g], g, *last, kv);
   }
   for (uint32_t l = 0; l < config_.layers; ++l) next_item_[l].store(0, std::memory_order_relaxed);
+}
+
+void AttentionRunner::plan_group(Group& group, uint32_t index, const ForwardBatch& batch,
+                                 const KvStore& kv) const {
+  const auto& place = kv.layout().groups()[index];
+  CHECK(group.plan.shape().window == place.window);
+  group.plan.plan(batch, index, place.units, kv.layout().block_size());
+  const auto units = group.plan.units();
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (uint32_t h = 0; h < config_.kv_heads; ++h)
+      group.pending[u * config_.kv_heads + h].store(units[u].pieces, std::memory_order_relaxed);
+  }
 }
 
 void AttentionRunner::ready_all(Worker& worker, const ForwardBatch& batch, const LayerHeads& heads) const {
@@ -81,15 +89,25 @@ void AttentionRunner::run(Worker& worker, const ForwardBatch& batch, const KvSto
   Group& group = groups_[kv.layout().layer(layer).group];
   const bool alone = group.plan.rows_stand_alone();
   if (heads != nullptr && !alone) ready_all(worker, batch, *heads);
-  const Layer context = {batch, kv, buffers, layer, group, alone ? heads : nullptr};
-  const auto items = group.plan.items();
-  for (;;) {
-    const uint32_t i = next_item_[layer].fetch_add(1, std::memory_order_relaxed);
-    if (i >= items.size()) break;
-    run_item(items[i], context, buffers.scratch(worker.index()));
-  }
+  run_items(worker, {batch, kv, buffers, layer, group, alone ? heads : nullptr, quantizes_items_});
   worker.barrier();
   if (!quantizes_items_) quantize_rows(worker, batch, buffers);
+}
+
+void AttentionRunner::run_last(Worker& worker, const ForwardBatch& last, const KvStore& kv, uint32_t layer,
+                               const StepBuffers& buffers) {
+  Group& group = last_groups_[kv.layout().layer(layer).group];
+  run_items(worker, {last, kv, buffers, layer, group, nullptr, false});
+  worker.barrier();
+}
+
+void AttentionRunner::run_items(const Worker& worker, const Layer& layer) {
+  const auto items = layer.group.plan.items();
+  for (;;) {
+    const uint32_t i = next_item_[layer.index].fetch_add(1, std::memory_order_relaxed);
+    if (i >= items.size()) break;
+    run_item(items[i], layer, layer.buffers.scratch(worker.index()));
+  }
 }
 
 // All rows, where the columns of a KV head are no whole groups. Ends at a barrier.
@@ -173,7 +191,7 @@ void AttentionRunner::merge(const AttentionPlan::Unit& unit, uint32_t kv_head, c
 }
 
 void AttentionRunner::quantize(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer) {
-  if (!quantizes_items_) return;
+  if (!layer.quantized) return;
   if (config_.mla) {
     const uint32_t n = config_.value_dim();
     for (uint32_t h = 0; h < config_.heads; ++h)

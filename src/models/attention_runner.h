@@ -22,8 +22,8 @@ class AttentionRunner {
   AttentionRunner(const ModelConfig& config, const CausalLm::Limits& limits, const KernelTable& kernels,
                   uint32_t threads);
 
-  // Before the parallel region of a step.
-  void plan(const ForwardBatch& batch, const KvStore& kv);
+  // Before the parallel region of a step. `last`: what run_last() computes; null: it is not called.
+  void plan(const ForwardBatch& batch, const KvStore& kv, const ForwardBatch* last = nullptr);
 
   // Makes all rows of the batch ready, each thread its share. Ends at a barrier: rows of a sequence see one
   // another.
@@ -36,6 +36,11 @@ class AttentionRunner {
   // barrier.
   void run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
            const StepBuffers& buffers, const LayerHeads* heads);
+
+  // The layer behind which only the rows of `last`, as planned, go on: reads and writes these rows of the
+  // buffers as run() does, all of whose rows are ready. Nothing is quantised. Ends at a barrier.
+  void run_last(Worker& worker, const ForwardBatch& last, const KvStore& kv, uint32_t layer,
+                const StepBuffers& buffers);
 
   size_t bytes() const { return partials_.size(); }
 
@@ -56,8 +61,11 @@ class AttentionRunner {
     uint32_t index;
     Group& group;
     const LayerHeads* heads;  // null: all rows are ready
+    bool quantized;           // whether results are quantised where they are computed
   };
 
+  void plan_group(Group& group, uint32_t index, const ForwardBatch& batch, const KvStore& kv) const;
+  void run_items(const Worker& worker, const Layer& layer);
   void run_item(const AttentionPlan::Item& item, const Layer& layer, std::byte* scratch);
   void end_piece(const AttentionPlan::Item& item, const Layer& layer);
   void merge(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer);
@@ -74,6 +82,7 @@ class AttentionRunner {
   uint32_t max_rows_;     // of a step
   bool quantizes_items_;  // whether a KV head's results are whole groups of quantised columns
   std::vector<Group> groups_;
+  std::vector<Group> last_groups_;  // of the layer that run_last() computes
   std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // per layer
   AlignedBuffer partials_;
 };

@@ -6,19 +6,39 @@ namespace kvasir {
 
 void LatentAttention::run(Worker& worker, const ForwardBatch& batch, const KvStore& kv,
                           const LayerWeights& weights, uint32_t layer, const NormedRows& x,
-                          PhaseClock& clock) const {
+                          const LastRows* last, PhaseClock& clock) const {
   const StepBuffers& b = ops_.buffers();
-  const auto rows = static_cast<uint32_t>(batch.tokens.size());
+  auto rows = static_cast<uint32_t>(batch.tokens.size());
   project(worker, weights, x, rows);
   clock.mark(StepPhase::kQkv);
   const LayerHeads heads(ops_, weights, max_rows_, batch, kv, layer);
   runner_.ready_all(worker, batch, heads);
+  if (last != nullptr && last->rows().empty()) return;
   absorb(worker, weights, rows);
-  runner_.run(worker, batch, kv, layer, b, nullptr);
+  if (last == nullptr) {
+    runner_.run(worker, batch, kv, layer, b, nullptr);
+  } else {
+    rows = static_cast<uint32_t>(last->rows().size());
+    attend_last(worker, *last, kv, layer, x);
+  }
   clock.mark(StepPhase::kAttention);
   release(worker, weights, rows);
   ops_.add_branch(worker, weights.o, weights.o_bias, b.attn_q, b.attn, rows, weights.post_attn_norm);
   clock.mark(StepPhase::kAttnOut);
+}
+
+// Ends at a barrier, with all that the rows which go on have and are read for moved together.
+void LatentAttention::attend_last(Worker& worker, const LastRows& last, const KvStore& kv, uint32_t layer,
+                                  const NormedRows& x) const {
+  const ModelConfig& c = ops_.config();
+  const StepBuffers& b = ops_.buffers();
+  runner_.run_last(worker, last.attended(), kv, layer, b);
+  for (uint32_t h = 0; h < c.heads; ++h)
+    ops_.move_together(worker, last.rows(), b.mla.latent + size_t{h} * max_rows_ * c.mla->latent,
+                       c.mla->latent, &b.mla.latent_q[h]);
+  ops_.move_together(worker, last.rows(), b.x, c.hidden_dim, nullptr);
+  ops_.move_together(worker, last.rows(), x.values, c.hidden_dim, &x.q);
+  worker.barrier();
 }
 
 // Queries and cache rows as the weights give them. Ends at a barrier.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "models/attention_runner.h"
+#include "models/last_rows.h"
 #include "models/layer_ops.h"
 #include "models/step_profile.h"
 
@@ -16,14 +17,16 @@ class LatentAttention {
   LatentAttention(const LayerOps& ops, AttentionRunner& runner, uint32_t max_rows)
       : ops_(ops), runner_(runner), max_rows_(max_rows) {}
 
-  // Over the prepared rows x of the planned batch; adds to the residual stream. All threads together; ends at
-  // a barrier.
+  // Over the prepared rows x of the planned batch; adds to the residual stream. `last`: only its rows go on, and
+  // x holds them moved together afterwards; null: all do. All threads together; ends at a barrier.
   void run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, const LayerWeights& weights,
-           uint32_t layer, const NormedRows& x, PhaseClock& clock) const;
+           uint32_t layer, const NormedRows& x, const LastRows* last, PhaseClock& clock) const;
 
  private:
   void project(Worker& worker, const LayerWeights& weights, const NormedRows& x, uint32_t rows) const;
   void absorb(Worker& worker, const LayerWeights& weights, uint32_t rows) const;
+  void attend_last(Worker& worker, const LastRows& last, const KvStore& kv, uint32_t layer,
+                   const NormedRows& x) const;
   void release(Worker& worker, const LayerWeights& weights, uint32_t rows) const;
 
   const LayerOps& ops_;

@@ -39,6 +39,20 @@ const NormedRows& LayerOps::input_rows(Worker& worker, uint32_t rows, const Norm
   return out;
 }
 
+// Each worker moves columns of its own, from the first row on, so that none is overwritten before it is read.
+void LayerOps::move_together(Worker& worker, std::span<const uint32_t> from, float* values, uint32_t columns,
+                             const QuantRows* q) const {
+  const auto [first, last] = worker.share((columns + kGroup - 1) / kGroup);
+  if (first == last) return;
+  const auto begin = static_cast<uint32_t>(first) * kGroup;
+  const uint32_t count = std::min(columns, static_cast<uint32_t>(last) * kGroup) - begin;
+  for (size_t i = 0; i < from.size(); ++i)
+    std::memmove(values + i * columns + begin, values + size_t{from[i]} * columns + begin, count * sizeof(float));
+  if (q != nullptr)
+    kernels_.quantize_rows(values + begin, columns, static_cast<uint32_t>(from.size()), count,
+                           advance_groups(*q, first), 0);
+}
+
 void LayerOps::products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
                         uint32_t rows) const {
   uint64_t total = 0;

@@ -31,6 +31,7 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelT
       feed_forward_(ops_),
       attention_(config_, limits, kernels, pool.size()),
       latent_attention_(ops_, attention_, limits.max_rows),
+      last_(limits),
       head_(config_, limits, kernels, pool.size()) {
   const uint32_t longest = limits.max_context != 0 ? limits.max_context : config_.context_length;
   frequencies_[0] = rope_frequencies(config_.rope_dim, config_.rope_base, config_.rope_scaling,
@@ -46,11 +47,16 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<floa
   CHECK(batch.logits_wanted.empty() || best.size() >= batch.logit_rows.size());
   CHECK(batch.hidden.rows.empty() || batch.hidden.rows.back() < step.rows);
   CHECK(batch.layers.empty() || batch.layers.back() < config_.layers);
-  attention_.plan(batch, kv);
-  pool_.run([&](Worker& worker) { run_worker(worker, step); });
+  last_.plan(batch);
+  const bool fewer = last_.fewer();
+  attention_.plan(batch, kv, fewer ? &last_.attended() : nullptr);
+  const Step rest{fewer ? last_.together() : batch, kv, logits, best,
+                  fewer ? static_cast<uint32_t>(last_.rows().size()) : step.rows};
+  pool_.run([&](Worker& worker) { run_worker(worker, step, rest); });
 }
 
-void Transformer::run_worker(Worker& worker, const Step& step) {
+// `rest`: the rows that go on behind the last layer's K and V.
+void Transformer::run_worker(Worker& worker, const Step& step, const Step& rest) {
   PhaseClock clock(worker.index() == 0 ? profile_ : nullptr);
   embed_rows(worker, step);
   if (ops_.rows_alone(step.rows))
@@ -61,30 +67,35 @@ void Transformer::run_worker(Worker& worker, const Step& step) {
   for (uint32_t i = 0; i < layers; ++i) {
     const uint32_t layer = some.empty() ? i : some[i];
     hand_out(worker, step, layer);
-    run_layer(worker, step, layer, clock);
+    run_layer(worker, step, i + 1 < layers ? step : rest, layer, clock);
   }
-  hand_out(worker, step, config_.layers);
-  hand_out(worker, step, HiddenTap::kOutputNorm);
-  if (!step.batch.logit_rows.empty()) output_head(worker, step);
+  hand_out(worker, rest, config_.layers);
+  hand_out(worker, rest, HiddenTap::kOutputNorm);
+  if (!rest.batch.logit_rows.empty()) output_head(worker, rest);
   clock.mark(StepPhase::kHead);
 }
 
-void Transformer::run_layer(Worker& worker, const Step& step, uint32_t layer, PhaseClock& clock) {
+// From the rows of `step` to those of `rest`, which are the same ones or those of last_, moved together.
+void Transformer::run_layer(Worker& worker, const Step& step, const Step& rest, uint32_t layer,
+                            PhaseClock& clock) {
   const LayerWeights& w = weights_.layers[layer];
   const NormedRows* x = &ops_.input_rows(worker, step.rows, w.attn_norm);
   clock.mark(StepPhase::kNorm);
-  attend(worker, step, layer, *x, clock);
+  attend(worker, step, rest, layer, *x, clock);
+  if (rest.rows == 0) return;
   const bool parallel = w.attn_norm.present() && !w.ffn_norm.present();
-  if (!parallel) x = &ops_.input_rows(worker, step.rows, w.ffn_norm);
+  if (!parallel) x = &ops_.input_rows(worker, rest.rows, w.ffn_norm);
   clock.mark(StepPhase::kNorm);
-  feed_forward_.run(worker, w.ffn, *x, step.rows, w.post_ffn_norm, clock);
+  feed_forward_.run(worker, w.ffn, *x, rest.rows, w.post_ffn_norm, clock);
 }
 
 // Attention over the rows x, added to the residual stream. Ends at a barrier.
-void Transformer::attend(Worker& worker, const Step& step, uint32_t layer, const NormedRows& x,
-                         PhaseClock& clock) {
+void Transformer::attend(Worker& worker, const Step& step, const Step& rest, uint32_t layer,
+                         const NormedRows& x, PhaseClock& clock) {
   const LayerWeights& w = weights_.layers[layer];
-  if (config_.mla) return latent_attention_.run(worker, step.batch, step.kv, w, layer, x, clock);
+  const bool fewer = rest.rows < step.rows;
+  if (config_.mla)
+    return latent_attention_.run(worker, step.batch, step.kv, w, layer, x, fewer ? &last_ : nullptr, clock);
   StepBuffers& b = buffers_;
   const LayerOps::Product qkv[] = {{&w.q, w.q_bias, b.q, config_.q_dim()},
                                    {&w.k, w.k_bias, b.k, config_.kv_dim()},
@@ -94,10 +105,28 @@ void Transformer::attend(Worker& worker, const Step& step, uint32_t layer, const
   clock.mark(StepPhase::kQkv);
   if (config_.head_norm == HeadNorm::kWholeRow) norm_whole_rows(worker, w, step.rows);
   const LayerHeads heads(ops_, w, limits_.max_rows, step.batch, step.kv, layer);
-  attention_.run(worker, step.batch, step.kv, layer, b, &heads);
+  if (fewer)
+    attend_last(worker, step, layer, heads, x);
+  else
+    attention_.run(worker, step.batch, step.kv, layer, b, &heads);
   clock.mark(StepPhase::kAttention);
-  ops_.add_branch(worker, w.o, w.o_bias, b.attn_q, b.attn, step.rows, w.post_attn_norm);
+  if (rest.rows == 0) return;
+  ops_.add_branch(worker, w.o, w.o_bias, b.attn_q, b.attn, rest.rows, w.post_attn_norm);
   clock.mark(StepPhase::kAttnOut);
+}
+
+// K and V of all rows, and attention of those that go on. Ends at a barrier, with all that these rows have and
+// are read for moved together.
+void Transformer::attend_last(Worker& worker, const Step& step, uint32_t layer, const LayerHeads& heads,
+                              const NormedRows& x) {
+  attention_.ready_all(worker, step.batch, heads);
+  const std::span<const uint32_t> rows = last_.rows();
+  if (rows.empty()) return;
+  attention_.run_last(worker, last_.attended(), step.kv, layer, buffers_);
+  ops_.move_together(worker, rows, buffers_.attn, config_.attn_dim(), &buffers_.attn_q);
+  ops_.move_together(worker, rows, buffers_.x, config_.hidden_dim, nullptr);
+  ops_.move_together(worker, rows, x.values, config_.hidden_dim, &x.q);
+  worker.barrier();
 }
 
 // Norms of q and k that span all heads of a row. Ends at a barrier.

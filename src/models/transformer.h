@@ -6,6 +6,7 @@
 #include "models/attention_runner.h"
 #include "models/causal_lm.h"
 #include "models/feed_forward.h"
+#include "models/last_rows.h"
 #include "models/latent_attention.h"
 #include "models/layer_ops.h"
 #include "models/output_head.h"
@@ -42,11 +43,14 @@ class Transformer final : public CausalLm {
     uint32_t rows;
   };
 
-  void run_worker(Worker& worker, const Step& step);
+  void run_worker(Worker& worker, const Step& step, const Step& rest);
   void embed_rows(Worker& worker, const Step& step);
   void rope_row(uint32_t row, int32_t position);
-  void run_layer(Worker& worker, const Step& step, uint32_t layer, PhaseClock& clock);
-  void attend(Worker& worker, const Step& step, uint32_t layer, const NormedRows& x, PhaseClock& clock);
+  void run_layer(Worker& worker, const Step& step, const Step& rest, uint32_t layer, PhaseClock& clock);
+  void attend(Worker& worker, const Step& step, const Step& rest, uint32_t layer, const NormedRows& x,
+              PhaseClock& clock);
+  void attend_last(Worker& worker, const Step& step, uint32_t layer, const LayerHeads& heads,
+                   const NormedRows& x);
   void norm_whole_rows(Worker& worker, const LayerWeights& weights, uint32_t rows);
   void output_head(Worker& worker, const Step& step);
   void hand_out(const Worker& worker, const Step& step, uint32_t point) const;
@@ -63,6 +67,7 @@ class Transformer final : public CausalLm {
   std::vector<double> frequencies_[2];  // of the global and the local base
   AttentionRunner attention_;
   LatentAttention latent_attention_;
+  LastRows last_;
   OutputHead head_;
 };
 
