@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
 #include "models/model_config.h"
 #include "perf/model_shape.h"
 #include "perf/parameter_formulas.h"
 #include "tests/tiny_fixture.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_fixture.h"
 
 namespace kvasir {
 namespace {
@@ -48,6 +53,24 @@ TEST_P(EveryShape, ItsTokenizerReadsText) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
   const auto ids = (*tokenizer)->encode("a the<|end|>", {.add_special = false, .parse_special = true});
   EXPECT_EQ(ids, (std::vector<TokenId>{TokenId{'a'}, TokenId{259}, TokenId{265}}));
+}
+
+// Where transformers defines a tokenizer of this kind: the same ids.
+TEST_P(EveryShape, ItsTokenizerGivesTheIdsOfTransformers) {
+  std::ifstream in(tiny_path(GetParam() + ".ids"));
+  if (!in) GTEST_SKIP() << "transformers carries no definition of this pre-tokenizer";
+  const auto tokenizer = Tokenizer::load(open_tiny(GetParam()).metadata());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  const std::vector<std::string> texts = read_texts("torture.txt");
+  size_t count = 0;
+  for (std::string line; std::getline(in, line); ++count) {
+    std::istringstream words(line);
+    size_t index = 0;
+    words >> index;
+    const std::vector<TokenId> expected(std::istream_iterator<TokenId>(words), {});
+    EXPECT_EQ((*tokenizer)->encode(texts.at(index), {.add_special = false}), expected) << texts[index];
+  }
+  EXPECT_GT(count, 50u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, EveryShape, testing::ValuesIn(tiny_names()), tiny_test_name);
