@@ -16,12 +16,19 @@
 namespace kvasir {
 
 inline const std::vector<std::string>& tiny_names() {
-  static const std::vector<std::string> kNames = {
-      "llama-3",   "llama-biased",   "mistral",   "smollm3",
-      "granite",   "qwen2",          "qwen3",     "gemma",
-      "gemma2",    "gemma3",         "phi3-long", "phi4-mini",
-      "olmo2",     "olmo3",          "stablelm",  "stablelm-parallel",
-      "command-r", "command-r-plus", "cohere2"};
+  static const std::vector<std::string> kNames = {"llama-3",   "llama-biased",
+                                                  "mistral",   "smollm3",
+                                                  "granite",   "qwen2",
+                                                  "qwen3",     "gemma",
+                                                  "gemma2",    "gemma3",
+                                                  "phi3-long", "phi4-mini",
+                                                  "olmo2",     "olmo3",
+                                                  "stablelm",  "stablelm-parallel",
+                                                  "command-r", "command-r-plus",
+                                                  "cohere2",   "mixtral",
+                                                  "qwen2moe",  "qwen3moe",
+                                                  "olmoe",     "granitemoe",
+                                                  "gpt-oss",   "granitemoe-shared"};
   return kNames;
 }
 

@@ -35,6 +35,12 @@ inline void copy_pair(GgufBuilder& out, const std::string& key, const GgufMetada
   }
 }
 
+inline std::vector<uint64_t> dims_of(uint64_t k, uint64_t rows, uint64_t experts) {
+  if (experts > 1) return {k, rows, experts};
+  if (rows > 1) return {k, rows};
+  return {k};
+}
+
 // The same file with one tensor left out, or with one more row in it.
 enum class Damage { kMissing, kMisshapen };
 inline std::vector<std::byte> damaged(const GgufFile& file, const std::string& tensor, Damage damage) {
@@ -45,9 +51,8 @@ inline std::vector<std::byte> damaged(const GgufFile& file, const std::string& t
     if (chosen && damage == Damage::kMissing) continue;
     const uint64_t rows = t.view.shape[1] + (chosen ? 1 : 0);
     std::vector<std::byte> data(t.view.data, t.view.data + t.view.bytes());
-    data.resize(t.view.row_bytes() * rows);
-    std::vector<uint64_t> dims = {t.view.shape[0]};
-    if (rows > 1) dims.push_back(rows);
+    data.resize(t.view.row_bytes() * rows * t.view.shape[2]);
+    const std::vector<uint64_t> dims = dims_of(t.view.shape[0], rows, t.view.shape[2]);
     out.tensor(t.name, static_cast<uint32_t>(t.view.type), dims, data);
   }
   return out.build();
@@ -63,10 +68,11 @@ inline Rewritten rewrite(const GgufFile& file, DType type, bool as_floats) {
   for (const auto& [key, value] : file.metadata().entries()) copy_pair(out, key, value);
   for (const TensorInfo& t : file.tensors()) {
     const auto& shape = t.view.shape;
-    std::vector<uint64_t> dims = {shape[0]};
-    if (shape[1] > 1) dims.push_back(shape[1]);
+    const std::vector<uint64_t> dims = dims_of(shape[0], shape[1], shape[2]);
     std::vector<std::byte> data(t.view.data, t.view.data + t.view.bytes());
-    const bool matrix = shape[1] > 1 && t.name.find("_norm") == std::string::npos;
+    // Tables of norms and biases are not matrices, and routers are never quantised.
+    const bool matrix = shape[1] > 1 && t.name.find("_norm") == std::string::npos &&
+                        !t.name.ends_with(".bias") && t.name.find("ffn_gate_inp") == std::string::npos;
     if (!matrix || shape[0] % info.block_elements != 0) {
       out.tensor(t.name, static_cast<uint32_t>(t.view.type), dims, data);
       continue;

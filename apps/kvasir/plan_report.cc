@@ -19,10 +19,14 @@ constexpr double kMiB = 1048576.0;
 
 // The architecture by GGUF's name, of a Hugging Face model type as well.
 std::string gguf_architecture(const std::string& type) {
-  if (type == "mistral") return "llama";
+  if (type == "mistral" || type == "mixtral") return "llama";
   if (type == "gemma3_text") return "gemma3";
   if (type == "olmo3") return "olmo2";
   if (type == "cohere") return "command-r";
+  if (type == "granitemoeshared") return "granitemoe";
+  if (type == "qwen2_moe") return "qwen2moe";
+  if (type == "qwen3_moe") return "qwen3moe";
+  if (type == "gpt_oss") return "gpt-oss";
   return type;
 }
 

@@ -57,8 +57,10 @@ void expect_equal(const AttentionParam& p, const Case& c, const std::string& wha
   TestKv kv(p.type, Family::pool_tokens(c.block_size, c.prefix, c.own), c.block_size, 2, c.head_dim, c.units);
   kv.write_all(91);
   const Family family(kv, c.prefix, c.own);
-  const AttentionKnobs knobs{
-      .kv_head = 1, .window = c.window, .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+  const AttentionKnobs knobs{.kv_head = 1,
+                             .window = c.window,
+                             .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                             .sink = c.window == 0 ? 0.5f : AttentionKnobs{}.sink};
   TestRows all;
   std::vector<AttentionSequence> sequences;
   std::vector<float> want;

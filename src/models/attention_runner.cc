@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/check.h"
 
@@ -75,11 +76,11 @@ void AttentionRunner::ready_all(Worker& worker, const ForwardBatch& batch, const
 }
 
 void AttentionRunner::run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
-                          const StepBuffers& buffers, const LayerHeads& heads) {
+                          const StepBuffers& buffers, const LayerHeads& heads, const float* sinks) {
   Group& group = groups_[kv.layout().layer(layer).group];
   const bool alone = group.plan.rows_stand_alone();
   if (!alone) ready_all(worker, batch, heads);
-  const Layer context = {batch, kv, buffers, layer, group, alone ? &heads : nullptr};
+  const Layer context = {batch, kv, buffers, layer, group, alone ? &heads : nullptr, sinks};
   const auto items = group.plan.items();
   for (;;) {
     const uint32_t i = next_item_[layer].fetch_add(1, std::memory_order_relaxed);
@@ -107,6 +108,7 @@ void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& lay
   std::array<const float*, kAttnMaxRows> q;
   std::array<float*, kAttnMaxRows> out;
   std::array<int32_t, kAttnMaxRows> positions;
+  std::array<float, kAttnMaxRows> sinks;
   uint32_t n = 0;
   for (size_t u = 0; u < units.size(); ++u) {
     const AttentionPlan::Unit& unit = units[u];
@@ -117,6 +119,7 @@ void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& lay
       const size_t offset = offset_of(unit, item.kv_head, r);
       q[n] = layer.buffers.q + offset;
       out[n] = layer.buffers.attn + offset;
+      if (layer.sinks != nullptr) sinks[n] = layer.sinks[item.kv_head * query_group_ + r % query_group_];
       positions[n] = layer.batch.positions[unit.first_row + r / query_group_];
       if (item.partial) {
         const uint32_t first = layer.group.plan.partials_of(unit, item.kv_head, r);
@@ -137,6 +140,7 @@ void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& lay
                       .window = config_.windows[layer.index],
                       .scale = config_.attention_scale,
                       .softcap = config_.attention_softcap,
+                      .sinks = layer.sinks == nullptr ? nullptr : sinks.data(),
                       .partials = item.partial ? out.data() : nullptr,
                       .split_begin = item.split_begin,
                       .split_end = item.split_end,
@@ -165,7 +169,9 @@ void AttentionRunner::merge(const AttentionPlan::Unit& unit, uint32_t kv_head, c
     const uint32_t position = unit.first_position + r / query_group_;
     const uint32_t first = first_visible(config_.windows[layer.index], position) / kAttnSplit;
     const uint32_t at = layer.group.plan.partials_of(unit, kv_head, r) + first - unit.first_split;
-    kernels_.merge_attention(partial(at), position / kAttnSplit + 1 - first, config_.head_dim,
+    const float sink = layer.sinks == nullptr ? -std::numeric_limits<float>::infinity()
+                                              : layer.sinks[kv_head * query_group_ + r % query_group_];
+    kernels_.merge_attention(partial(at), position / kAttnSplit + 1 - first, config_.head_dim, sink,
                              layer.buffers.attn + offset_of(unit, kv_head, r));
   }
 }

@@ -28,9 +28,9 @@ class AttentionRunner {
   // One layer of the planned batch: reads buffers.q and the pool, writes buffers.attn and its quantised form.
   // Before that makes the rows `heads` ready, each where its attention is computed if nobody else sees it, as
   // in a step of single decodes; else all of them first. Items go to whichever worker is free: the order
-  // cannot touch a result. Ends at a barrier.
+  // cannot touch a result. `sinks` is null or has one score per head. Ends at a barrier.
   void run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
-           const StepBuffers& buffers, const LayerHeads& heads);
+           const StepBuffers& buffers, const LayerHeads& heads, const float* sinks);
 
   size_t bytes() const { return partials_.size(); }
 
@@ -51,6 +51,7 @@ class AttentionRunner {
     uint32_t index;
     Group& group;
     const LayerHeads* heads;  // null: all rows are ready
+    const float* sinks;       // [heads] or null
   };
 
   void ready_all(Worker& worker, const ForwardBatch& batch, const LayerHeads& heads) const;

@@ -11,6 +11,11 @@ class GatedFeedForward {
  public:
   explicit GatedFeedForward(const LayerOps& ops) : ops_(ops) {}
 
+  // This worker's share of act(gate(x)) * up(x), into buffers().ffn_q and as floats into buffers().gate, rows
+  // of the gate's width. All threads together; whoever reads it waits at a barrier first.
+  void hidden(const Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
+              uint32_t rows) const;
+
   // All threads together; ends at a barrier.
   void run(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x, uint32_t rows,
            const NormWeights& post_norm, PhaseClock& clock) const;

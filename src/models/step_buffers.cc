@@ -34,9 +34,9 @@ StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, u
   floats(v, rows * c.kv_dim());
   floats(attn, rows * c.q_dim());
   quant(attn_q, limits.max_rows, c.q_dim());
-  floats(gate, rows * c.ffn_dim);
-  floats(up, rows * c.ffn_dim);
-  quant(ffn_q, limits.max_rows, c.ffn_dim);
+  floats(gate, rows * c.widest_ffn());
+  floats(up, rows * c.widest_ffn());
+  quant(ffn_q, limits.max_rows, c.widest_ffn());
   floats(rope, 2 * rows * c.rope_dim);
   for (NormedRows& own : own_normed_) {
     floats(own.values, size_t{kOwnRows} * c.hidden_dim);

@@ -31,6 +31,8 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelT
       feed_forward_(ops_),
       attention_(config_, limits, kernels, pool.size()),
       head_(config_, limits, kernels, pool.size()) {
+  if (config_.layers_with_experts() > 0)
+    mixture_ = std::make_unique<MixtureFeedForward>(ops_, weights_.layers, limits.max_rows, pool.size());
   const uint32_t longest = limits.max_context != 0 ? limits.max_context : config_.context_length;
   frequencies_[0] = rope_frequencies(config_.rope_dim, config_.rope_base, config_.rope_scaling,
                                      rope_factors_for(weights_, config_, longest));
@@ -69,7 +71,10 @@ void Transformer::run_layer(Worker& worker, const Step& step, uint32_t layer, Ph
   const bool parallel = w.attn_norm.present() && !w.ffn_norm.present();
   if (!parallel) x = &ops_.input_rows(worker, step.rows, w.ffn_norm);
   clock.mark(StepPhase::kNorm);
-  feed_forward_.run(worker, w.ffn, *x, step.rows, w.post_ffn_norm, clock);
+  if (w.mixture.present())
+    mixture_->run(worker, w.mixture, *x, step.rows, w.post_ffn_norm, clock);
+  else
+    feed_forward_.run(worker, w.ffn, *x, step.rows, w.post_ffn_norm, clock);
 }
 
 // Attention over the rows x, added to the residual stream. Ends at a barrier.
@@ -85,7 +90,7 @@ void Transformer::attend(Worker& worker, const Step& step, uint32_t layer, const
   clock.mark(StepPhase::kQkv);
   if (config_.head_norm == HeadNorm::kWholeRow) norm_whole_rows(worker, w, step.rows);
   const LayerHeads heads(ops_, w, limits_.max_rows, step.batch, step.kv, layer);
-  attention_.run(worker, step.batch, step.kv, layer, b, heads);
+  attention_.run(worker, step.batch, step.kv, layer, b, heads, w.sinks);
   clock.mark(StepPhase::kAttention);
   ops_.add_branch(worker, w.o, w.o_bias, b.attn_q, b.attn, step.rows, w.post_attn_norm);
   clock.mark(StepPhase::kAttnOut);

@@ -6,12 +6,13 @@
 
 #include "base/check.h"
 #include "kernels/table.h"
+#include "perf/parameter_formulas.h"
 
 namespace kvasir {
 namespace {
 
-constexpr uint32_t kGrain = 2;  // panels that threads get together (models/transformer.cc)
-constexpr uint32_t kBarriersPerLayer = 8;
+constexpr uint32_t kGrain = 2;             // panels that threads get together (models/transformer.cc)
+constexpr uint32_t kBarriersPerLayer = 8;  // one more where there are experts
 
 double divide_up(double a, double b) {
   return std::ceil(a / b);
@@ -71,10 +72,11 @@ PerfModel::PerfModel(const ModelConfig& config, const WeightSizes& weights, cons
                      const Options& options)
     : config_(config), options_(options) {
   CHECK(options.threads >= 1 && options.max_rows >= 1);
+  const uint64_t set = weights.layer_bytes + weights.expert_bytes + weights.head_bytes;
   rates_ = machine.kernels ? *machine.kernels : derived_rates(machine, weights.formats());
-  away_ = part_from_memory(machine, weights.layer_bytes + weights.head_bytes, options.threads);
+  away_ = part_from_memory(machine, set, options.threads);
   speed_ = machine.int8_rate(machine.threads) / machine.int8_rate(options.threads);
-  read_ = machine.read_rate(weights.layer_bytes + weights.head_bytes, options.threads);
+  read_ = machine.read_rate(set, options.threads);
   read_scale_ = std::max(1.0, machine.read_rate(machine.reads.back().bytes, machine.threads) /
                                   machine.read_rate(machine.reads.back().bytes, options.threads));
   std::map<uint32_t, uint32_t> windows;
@@ -93,6 +95,18 @@ PerfModel::Rates PerfModel::rates_at(DType type, double rows) const {
   return {cached, std::max(cached, interpolate(rates_.linear_rows, r.memory, rows) * read_scale_)};
 }
 
+double PerfModel::chosen_part(const Linear& l, double rows) const {
+  return l.experts == 0 ? 1.0 : expected_experts(l.experts, l.used, rows) / l.experts;
+}
+
+// Of all its weights, although only some experts' are multiplied.
+PerfModel::Rates PerfModel::rates_of(const Linear& l, double rows) const {
+  if (l.experts == 0) return rates_at(l.type, rows);
+  const double part = chosen_part(l, rows);
+  const Rates rates = rates_at(l.type, rows * l.used / (part * l.experts));
+  return {part * rates.cached, part * rates.memory};
+}
+
 double PerfModel::logits_bytes(uint32_t logit_rows) const {
   return logits_bytes_[std::min<size_t>(logit_rows, logits_bytes_.size() - 1)];
 }
@@ -107,24 +121,34 @@ PerfModel::Calls& PerfModel::Calls::operator+=(const Calls& other) {
 }
 
 void PerfModel::tabulate_linear(const WeightSizes& weights, const HardwareProfile& machine) {
-  const auto add = [&](DType type, uint32_t n, uint32_t k, uint32_t count, double bytes, bool head) {
-    const double values = double{divide_up(n, kPanelCols) * kPanelCols} * k;
-    const double scale = count * unevenness(n, options_.threads);
-    auto same = std::find_if(linear_.begin(), linear_.end(),
-                             [&](const Linear& l) { return l.type == type && l.head == head; });
-    if (same == linear_.end()) same = linear_.insert(same, {.type = type, .head = head});
+  const auto add = [&](const WeightSizes::Matrices& m, bool head) {
+    const double values = double{divide_up(m.n, kPanelCols) * kPanelCols} * m.k;
+    // The panels of all experts go into the threads together.
+    const double count = m.count * std::max(1.0, static_cast<double>(m.experts));
+    const double scale = count * (m.experts > 0 ? 1.0 : unevenness(m.n, options_.threads));
+    auto same = std::find_if(linear_.begin(), linear_.end(), [&](const Linear& l) {
+      return l.type == m.type && l.head == head && l.experts == m.experts && l.used == m.used;
+    });
+    if (same == linear_.end())
+      same = linear_.insert(same, {.type = m.type, .head = head, .experts = m.experts, .used = m.used});
     same->values += count * values;
     same->weighed += scale * values;
     std::vector<StepSeconds>& table = head ? by_logit_rows_ : by_rows_;
     for (size_t rows = 1; rows < table.size(); ++rows) {
-      const Rates rates = rates_at(type, static_cast<double>(rows));
+      const auto r = static_cast<double>(rows);
+      const Rates rates = rates_of(*same, r);
       const double cached = values * rates.cached, memory = values * rates.memory;
-      split(cached, cached + away_ * (memory - cached), bytes / read_, scale, table[rows]);
+      const double reading = static_cast<double>(m.bytes) * chosen_part(*same, r) / read_;
+      split(cached, cached + away_ * (memory - cached), reading, scale, table[rows]);
     }
   };
-  for (const WeightSizes::Matrices& m : weights.matrices)
-    add(m.type, m.n, m.k, m.count, static_cast<double>(m.bytes), false);
-  add(weights.head_type, weights.head_n, weights.head_k, 1, static_cast<double>(weights.head_bytes), true);
+  for (const WeightSizes::Matrices& m : weights.matrices) add(m, false);
+  add({.type = weights.head_type,
+       .n = weights.head_n,
+       .k = weights.head_k,
+       .count = 1,
+       .bytes = weights.head_bytes},
+      true);
   // Logits: each line is fetched before it is written, and written back.
   logits_bytes_.assign(by_logit_rows_.size(), 0);
   for (size_t rows = 1; rows < by_logit_rows_.size(); ++rows) {
@@ -140,7 +164,7 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
   const double threads = options_.threads;
   const double norm_quantised = c.hidden_dim * (r.norm + r.quantize);
   const double store = options_.kv_type == KvType::kInt8 ? r.store_int8 : r.store_f16;
-  const double act = c.activation == Activation::kSilu ? r.silu : r.gelu;
+  const double act = c.activation == Activation::kGeluTanh ? r.gelu : r.silu;
   const double heads = c.heads + c.kv_heads;
   const double turned =
       c.layers - static_cast<double>(std::count(c.ropes.begin(), c.ropes.end(), LayerRope::kNone));
@@ -152,11 +176,19 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
                        c.hidden_dim * rates_.of(weights.embedding_type).unpack +
                        (c.has_local_rope() ? 2 : 1) * c.rope_dim / 2.0 * r.trig;
   // Columns and heads of rows, which go evenly into the threads.
-  const double shared = c.layers * (c.q_dim() * r.quantize + c.ffn_dim * (act + r.quantize));
+  const double with_experts = c.layers_with_experts();
+  const double activated = (c.layers - with_experts) * c.ffn_dim +
+                           with_experts * (static_cast<double>(c.mixture.router.used) * c.mixture.ffn_dim +
+                                           c.mixture.shared_ffn_dim);
+  // Results of experts are weighed and added one by one.
+  const double added =
+      with_experts * c.hidden_dim * (c.mixture.router.used + (c.mixture.shared_ffn_dim > 0 ? 1 : 0));
+  const double shared =
+      c.layers * (c.q_dim() * r.quantize) + activated * (act + r.quantize) + 2 * added * r.add;
   rest_ = {.alone = alone * speed_,
            .shared = shared * speed_,
            .head = norm_quantised * speed_,
-           .barriers = options_.threads > 1 ? c.layers * double{kBarriersPerLayer} : 0,
+           .barriers = options_.threads > 1 ? c.layers * double{kBarriersPerLayer} + with_experts : 0,
            .barrier_seconds = machine.barrier_seconds};
   const auto rest = static_cast<size_t>(StepPart::kRest);
   for (size_t rows = 1; rows < by_rows_.size(); ++rows) {

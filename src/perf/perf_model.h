@@ -52,11 +52,13 @@ struct StepPrediction {
 //   the
 //              weights the last cache holds (read off the machine's read rates), times how unevenly its
 //              panels go into threads; and R' logits written to memory
+//   experts    the same of the part of the experts that R rows are expected to choose, each with its part of
+//              the rows
 //   attention  per sequence, layer and KV head, in calls of at most 96 query rows: call(rows) + positions *
 //              rate(rows); positions as the window leaves them. The KV of a sequence comes from memory once.
 //              The threads take calls as they become free: a step waits for the longest
 //   row-wise   ceil(R / T) times the values of each kind times their rates; ceil because rows are not divided
-//   barriers   eight per layer
+//   barriers   eight per layer, nine of one with experts
 //
 // Then times the factors that DriftFilter has learnt from observe(). Everything that depends on R alone is
 // tabulated at construction; predict() allocates nothing. Not thread-safe.
@@ -99,6 +101,8 @@ class PerfModel final : public StepCosts {
   struct Linear {
     DType type = DType::kF32;
     bool head = false;
+    uint32_t experts = 0;  // of a layer, of which a row uses `used`; 0: they are no experts
+    uint32_t used = 0;
     double values = 0, weighed = 0;
   };
   // Seconds per weight value with so many rows.
@@ -114,6 +118,8 @@ class PerfModel final : public StepCosts {
   void tabulate_rest(const WeightSizes& weights, const HardwareProfile& machine);
   void tabulate_attention(const HardwareProfile& machine);
   Rates rates_at(DType type, double rows) const;
+  double chosen_part(const Linear& linear, double rows) const;  // of the weights
+  Rates rates_of(const Linear& linear, double rows) const;
   double logits_bytes(uint32_t logit_rows) const;  // that memory takes
   struct Calls {
     double all = 0, longest = 0;  // thread-seconds

@@ -38,15 +38,18 @@ void PerfModel::add_terms(std::span<const StepRows> sequences, uint32_t logit_ro
   if (load.rows == 0) return;
   if (t.linear.empty()) {
     for (const Linear& l : linear_)
-      t.linear.push_back(
-          {.type = l.type, .head = l.head, .values = l.values, .uneven = l.weighed / l.values});
+      t.linear.push_back({.type = l.type,
+                          .head = l.head,
+                          .experts = l.experts,
+                          .values = l.values,
+                          .uneven = l.weighed / l.values});
   }
   t.away = away_;
   t.threads = options_.threads;
   for (size_t i = 0; i < linear_.size(); ++i) {
     const uint32_t rows = linear_[i].head ? logit_rows : load.rows;
     if (rows == 0) continue;
-    const Rates rates = rates_at(linear_[i].type, rows);
+    const Rates rates = rates_of(linear_[i], rows);
     ++t.linear[i].steps;
     t.linear[i].cached += rates.cached;
     t.linear[i].memory += rates.memory;

@@ -93,6 +93,49 @@ def qwens():
                t.Qwen3Config(**sizes(head_dim=32), rope_parameters=rope(), tie_word_embeddings=False), "qwen2")
 
 
+def experts(count, used, name="num_experts"):
+    return {name: count, "num_experts_per_tok": used, "tie_word_embeddings": False}
+
+
+def mixtures():
+    plain, normalised = {"norm_topk_prob": False}, {"norm_topk_prob": True}
+    yield Tiny(
+        "mixtral", "llama", t.MixtralForCausalLM,
+        t.MixtralConfig(**sizes(ffn=64), **experts(4, 2, "num_local_experts"), rope_parameters=rope(),
+                        sliding_window=None), "llama-bpe", {"second expert": {"num_experts_per_tok": 1}}, permuted=True)
+    yield Tiny(
+        "qwen2moe", "qwen2moe", t.Qwen2MoeForCausalLM,
+        t.Qwen2MoeConfig(**sizes(), **experts(6, 2), rope_parameters=rope(), moe_intermediate_size=32,
+                         shared_expert_intermediate_size=96, **plain), "qwen2", {"weights as they are": normalised})
+    yield Tiny(
+        "qwen3moe", "qwen3moe", t.Qwen3MoeForCausalLM,
+        t.Qwen3MoeConfig(**sizes(head_dim=32), **experts(8, 3), rope_parameters=rope(),
+                         moe_intermediate_size=32, **normalised), "qwen2", {"normalised weights": plain})
+    yield Tiny(
+        "olmoe", "olmoe", t.OlmoeForCausalLM,
+        t.OlmoeConfig(**sizes(ffn=32), **experts(8, 3), rope_parameters=rope(), **plain), "dbrx",
+        {"weights as they are": normalised})
+    factors = {"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2,
+               "logits_scaling": 4.0}
+    yield Tiny(
+        "granitemoe", "granitemoe", t.GraniteMoeForCausalLM,
+        t.GraniteMoeConfig(**sizes(ffn=64), **experts(4, 2, "num_local_experts"), rope_parameters=rope(), **factors),
+        "refact", {"residual scale": {"residual_multiplier": 1.0}}, permuted=True, embedding_scale=6.0)
+    yield Tiny(
+        "granitemoe-shared", "granitemoe", t.GraniteMoeSharedForCausalLM,
+        t.GraniteMoeSharedConfig(**sizes(ffn=64), **experts(4, 2, "num_local_experts"), shared_intermediate_size=96,
+                                 rope_parameters=rope(), **factors), "refact", {}, permuted=True, embedding_scale=6.0)
+    yarn = rope("yarn", 150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                original_max_position_embeddings=32)
+    yield Tiny(
+        "gpt-oss", "gpt-oss", t.GptOssForCausalLM,
+        t.GptOssConfig(**sizes(layers=4, ffn=64, head_dim=16), **experts(4, 2, "num_local_experts"),
+                       rope_parameters=yarn, sliding_window=WINDOW, layer_types=kinds(4, 2)), "gpt-4o",
+        {"window": {"sliding_window": 64}, "yarn": {"rope_parameters": rope(theta=150000.0)},
+         "ramp between pairs": {"rope_parameters": yarn | {"truncate": True}},
+         "limits of the activation": {"swiglu_limit": 1000.0}})
+
+
 def gemmas():
     gelu = {"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
     common = {"norm_offset": 1.0, "embedding_scale": math.sqrt(64)}
@@ -164,4 +207,4 @@ def layer_norms():
 
 
 def all_models():
-    return [*llamas(), *qwens(), *gemmas(), *phis(), *olmos(), *layer_norms()]
+    return [*llamas(), *qwens(), *mixtures(), *gemmas(), *phis(), *olmos(), *layer_norms()]

@@ -7,6 +7,7 @@ import re
 import gguf
 import numpy as np
 
+import experts
 import vocabulary
 
 ARCHS = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -74,6 +75,27 @@ def write_granite(writer, config):
     writer.add_logit_scale(config.logits_scaling)
 
 
+def write_mixtral(writer, config):
+    write_llama(writer, config)
+    experts.write_keys(writer, config)
+
+
+def write_granitemoe(writer, config):
+    write_granite(writer, config)
+    experts.write_keys(writer, config)
+
+
+def write_with_experts(writer, config):
+    write_common(writer, config)
+    experts.write_keys(writer, config)
+
+
+def write_gpt_oss(writer, config):
+    write_with_experts(writer, config)
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_expert_feed_forward_length(config.intermediate_size)
+
+
 def write_gemma(writer, config):
     write_sizes(writer, config)
     write_head_dim(writer, config)
@@ -134,7 +156,9 @@ def write_cohere2(writer, config):
     writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
 
 
-KEYS = {"llama": write_llama, "smollm3": write_llama, "granite": write_granite, "qwen2": write_common,
+KEYS = {"granitemoe": write_granitemoe, "qwen2moe": write_with_experts, "qwen3moe": write_with_experts,
+        "olmoe": write_with_experts, "gpt-oss": write_gpt_oss,
+        "llama": write_llama, "smollm3": write_llama, "granite": write_granite, "qwen2": write_common,
         "qwen3": write_common, "gemma": write_gemma, "gemma2": write_gemma2, "gemma3": write_gemma3, "phi3": write_phi3,
         "olmo2": write_olmo2, "stablelm": write_stablelm, "command-r": write_command_r, "cohere2": write_cohere2}
 
@@ -188,6 +212,13 @@ def tensors(tiny, model):
     for name, value in merged_norms(state).items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
+        parts = list(experts.renamed(tiny, name, value))
+        for target, part in parts:
+            yield target, np.ascontiguousarray(part, dtype=np.float32)
+        if parts:
+            continue
+        if name.endswith("self_attn.sinks"):
+            name += ".weight"
         target = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if target is None:
             raise ValueError(f"{tiny.name}: the gguf package has no name for {name}")
@@ -202,7 +233,8 @@ def tensors(tiny, model):
 def write(tiny, model, path):
     writer = gguf.GGUFWriter(path, tiny.arch)
     writer.add_name(tiny.name)
-    KEYS[tiny.arch](writer, tiny.config)
+    mixtral = tiny.arch == "llama" and "num_local_experts" in tiny.config.to_dict()
+    (write_mixtral if mixtral else KEYS[tiny.arch])(writer, tiny.config)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     vocabulary.write(writer, tiny.pre)
     for name, value in tensors(tiny, model):
