@@ -23,6 +23,7 @@ help:
 	@echo 'make lint     format, layering, instruction-set and clang-tidy checks'
 	@echo
 	@echo 'make build        the release binary: build/release/kvasir'
+	@echo 'make test-full    all tests, those of speculation with a thousand prompts per drafter (hours)'
 	@echo 'make test-dev     unit tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make test-tsan    engine and server tests under ThreadSanitizer'
 	@echo 'make soak         random scenarios against the real scheduler and engine for SECONDS=600 (or SEEDS=100000)'
@@ -62,6 +63,11 @@ models: setup
 test: models
 	@tools/setup.sh $(SETUP)
 	@python3 tools/run_tests.py --jobs $(JOBS) $(if $(BUDGET),--budget $(BUDGET)) $(SUITES)
+
+# Hours: speculation over real models, each drafter with more than a thousand prompts.
+.PHONY: test-full
+test-full: export KVASIR_TEST_FULL = 1
+test-full: test
 
 .PHONY: test-dev test-tsan test-neon
 test-dev: SUITES = asan

@@ -1,10 +1,12 @@
 // Same tokens, same bits: logits may not depend on chunks, batch mates, block tables, threads or instruction
-// set (docs/numerics.md). Run on the real small models.
+// set (docs/numerics.md). Run on the real small models, and on small random ones where no real one is at
+// hand.
 
 #include <algorithm>
 #include <memory>
 
 #include "tests/model_runs.h"
+#include "tests/tiny_fixture.h"
 
 namespace kvasir {
 namespace {
@@ -121,6 +123,44 @@ TEST(LongContext, LogitsDoNotDependOnThreadsOrSharing) {
     EXPECT_TRUE(same_bits(own, run_family(m, 2176, rows, threads != 2))) << threads << " threads";
   }
 }
+
+// The same of latent rows (multi-head latent attention): chunks, company, a shared prefix, and contexts of
+// several splits.
+class LatentRows : public testing::TestWithParam<KvType> {
+ protected:
+  static std::unique_ptr<LoadedModel> load(uint32_t threads, Isa isa = best_isa()) {
+    return std::make_unique<LoadedModel>(open_tiny("deepseek-v3"), isa, threads, 64, GetParam());
+  }
+};
+
+TEST_P(LatentRows, LogitsDoNotDependOnWhoSharesThePrefix) {
+  const std::vector<uint32_t> rows = {1, 1, 3, 1, 20};
+  std::vector<float> own;
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    const auto m = load(threads);
+    if (threads == 1) own = run_family(*m, 192, rows, false);
+    EXPECT_TRUE(same_bits(own, run_family(*m, 192, rows, true))) << threads << " threads";
+  }
+}
+
+TEST_P(LatentRows, LogitsOfLongContextsDoNotDependOnThreadsOrSharing) {
+  const std::vector<uint32_t> rows = {1, 9};
+  std::vector<float> own;
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    const auto m = load(threads);
+    if (threads == 1) own = run_family(*m, 2176, rows, false);
+    EXPECT_TRUE(same_bits(own, run_family(*m, 2176, rows, threads != 2))) << threads << " threads";
+  }
+}
+
+TEST_P(LatentRows, TheScalarReferenceDefinesTheirBits) {
+  const auto fast = load(2), reference = load(2, Isa::kScalar);
+  const auto tokens = random_tokens(100, fast->vocab(), 3);
+  EXPECT_TRUE(same_bits(run(*fast, tokens, 33, 2), run(*reference, tokens, 100, 0)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, LatentRows, testing::Values(KvType::kF16, KvType::kInt8),
+                         [](const auto& param) { return std::string(kv_type_name(param.param)); });
 
 // The scalar reference is slow: the smallest model and a few tokens.
 TEST(ScalarReference, DefinesTheBitsOfAWholeModel) {

@@ -133,8 +133,11 @@ bool may_be_missing(const std::string& model, const std::string& tensor) {
 
 // Without a fused matrix the first of its parts is looked for.
 std::string name_of_missing(const GgufFile& file, std::string tensor) {
+  if (const size_t at = tensor.find("attn_kv_b"); at != std::string::npos) tensor.replace(at, 9, "attn_k_b");
   if (const size_t at = tensor.find("attn_qkv"); at != std::string::npos) tensor.replace(at, 8, "attn_q");
-  const bool fused = file.find_tensor("blk.1.ffn_gate.weight") == nullptr;
+  const TensorInfo* up = file.find_tensor("blk.1.ffn_up.weight");
+  const TensorInfo* down = file.find_tensor("blk.1.ffn_down.weight");
+  const bool fused = up != nullptr && up->view.shape[1] == 2 * down->view.shape[0];
   if (const size_t at = tensor.find("ffn_up."); fused && at != std::string::npos)
     tensor.replace(at, 7, "ffn_gate.");
   return tensor;

@@ -35,10 +35,10 @@ inline void copy_pair(GgufBuilder& out, const std::string& key, const GgufMetada
   }
 }
 
-inline std::vector<uint64_t> dims_of(uint64_t k, uint64_t rows, uint64_t experts) {
-  if (experts > 1) return {k, rows, experts};
-  if (rows > 1) return {k, rows};
-  return {k};
+// As a file lists them: without the last ones that are 1.
+inline std::vector<uint64_t> dims_of(uint64_t columns, uint64_t rows, uint64_t matrices) {
+  if (matrices > 1) return {columns, rows, matrices};
+  return rows > 1 ? std::vector<uint64_t>{columns, rows} : std::vector<uint64_t>{columns};
 }
 
 // The same file with one tensor left out, or with one more row in it.
@@ -49,10 +49,11 @@ inline std::vector<std::byte> damaged(const GgufFile& file, const std::string& t
   for (const TensorInfo& t : file.tensors()) {
     const bool chosen = t.name == tensor;
     if (chosen && damage == Damage::kMissing) continue;
-    const uint64_t rows = t.view.shape[1] + (chosen ? 1 : 0);
+    const auto& shape = t.view.shape;
+    const uint64_t rows = shape[1] + (chosen ? 1 : 0);
     std::vector<std::byte> data(t.view.data, t.view.data + t.view.bytes());
-    data.resize(t.view.row_bytes() * rows * t.view.shape[2]);
-    const std::vector<uint64_t> dims = dims_of(t.view.shape[0], rows, t.view.shape[2]);
+    data.resize(t.view.row_bytes() * rows * shape[2]);
+    const std::vector<uint64_t> dims = dims_of(shape[0], rows, shape[2]);
     out.tensor(t.name, static_cast<uint32_t>(t.view.type), dims, data);
   }
   return out.build();

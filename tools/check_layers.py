@@ -20,12 +20,13 @@ MAY_INCLUDE = {
     "base": "",
     "gguf": "base",
     "kernels": "base",
+    "safetensors": "base gguf kernels",
     "kvcache": "base",
     "tokenizer": "base gguf",
     "models": "base gguf kernels kvcache",
     "decoding": "base kernels kvcache models",
     "perf": "base gguf kernels kvcache models",
-    "engine": "base gguf kernels kvcache tokenizer models decoding perf",
+    "engine": "base gguf kernels kvcache safetensors tokenizer models decoding perf",
     "server": "base tokenizer perf engine",
 }
 INTRINSICS = re.compile(r"^(?:[a-z0-9]*intrin|cpuid|arm_\w+)\.h$")

@@ -29,11 +29,13 @@ struct SpeculateFlags {
   uint32_t rounds = 3;
   double temperature = 0;
   bool only_auto = false;
+  bool adversary = false;
   std::string output = "md";
   std::string report;
 };
 
-// "off", each drafter alone with each number of guesses, and all together with the controller's choice.
+// "off", each drafter alone with each number of guesses, and with the controller's choice all together and
+// the adversary.
 std::vector<SpeculationVariant> variants(const SpeculateFlags& f) {
   std::vector<SpeculationVariant> all = {{.drafter = "off", .k = std::nullopt}};
   std::string names;
@@ -46,6 +48,7 @@ std::vector<SpeculationVariant> variants(const SpeculateFlags& f) {
     }
   }
   all.push_back({.drafter = names, .k = std::nullopt});
+  if (f.adversary) all.push_back({.drafter = std::string(kAdversary), .k = std::nullopt});
   return all;
 }
 
@@ -91,6 +94,10 @@ int speculate(const SpeculateFlags& f) {
     if (const auto prompts = prompts_of_workload(workload); !prompts.ok())
       return fail(kExitUsage, "-w: " + prompts.message());
   }
+  if (!f.report.empty()) {
+    if (const Status writable = check_report(f.report); !writable.ok())
+      return fail(kExitUsage, writable.message());
+  }
   if (options->engine.speculation.drafters.empty())
     return fail(kExitUsage, "--speculate is off: there is nothing to compare");
   SpeculationBench::Options bench_options{
@@ -118,15 +125,17 @@ Verb add_speculate_verb(CLI::App& bench) {
   f->engine.log_level = "warn";
   f->engine.engine.max_model_len = 2048;
   f->engine.add_to(*verb);
-  const auto list = [&](const char* name, std::vector<uint32_t>& target, const char* help, uint32_t most) {
+  const auto list = [&](const char* name, std::vector<uint32_t>& target, const char* help, uint32_t least,
+                        uint32_t most) {
     verb->add_option(name, target, help)
         ->delimiter(',')
         ->type_name("N,...")
-        ->check(CLI::Range(1u, most))
+        ->check(CLI::Range(least, most))
         ->capture_default_str();
   };
-  list("-k,--guesses", f->guesses, "Guesses per step to try each drafter with", Draft::kMost);
-  list("-b,--batch", f->batches, "Answers at once", 256);
+  list("-k,--guesses", f->guesses,
+       "Guesses per step to try each drafter with; 0: they are made and none is verified", 0, Draft::kMost);
+  list("-b,--batch", f->batches, "Answers at once", 1, 256);
   verb->add_option("-w,--workload", f->workloads,
                    fmt::format("Prompts: {} (default: all)", fmt::join(speculation_workloads(), ", ")))
       ->delimiter(',')
@@ -135,7 +144,8 @@ Verb add_speculate_verb(CLI::App& bench) {
       ->type_name("N")
       ->check(CLI::Range(2u, 65536u))
       ->capture_default_str();
-  verb->add_option("-r,--rounds", f->rounds, "Rounds; medians are shown")
+  verb->add_option("-r,--rounds", f->rounds,
+                   "Rounds, each with the workload's next prompts; medians are shown")
       ->type_name("N")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
@@ -144,6 +154,8 @@ Verb add_speculate_verb(CLI::App& bench) {
       ->check(CLI::Range(0.0, 2.0))
       ->capture_default_str();
   verb->add_flag("--only-auto", f->only_auto, "Only the controller's choice against none");
+  verb->add_flag("--adversary", f->adversary,
+                 "Also one whose guesses are sure and never right: the controller is to lose nothing to it");
   verb->add_option("-o,--output", f->output, "md, json or csv")
       ->check(CLI::IsMember({"md", "json", "csv"}))
       ->capture_default_str();
@@ -155,7 +167,8 @@ Verb add_speculate_verb(CLI::App& bench) {
       "Examples:\n"
       "  kvasir bench speculate model.gguf                       all drafters, guesses and workloads\n"
       "  kvasir bench speculate model.gguf -w code-edit -b 1     one workload, one answer at a time\n"
-      "  kvasir bench speculate model.gguf --only-auto -r 5      what the default does\n\n" +
+      "  kvasir bench speculate model.gguf --only-auto -r 5      what the default does\n"
+      "  kvasir bench speculate model.gguf -w story -k 0         what it costs where it gains nothing\n\n" +
       std::string(kExitCodesHelp));
   return {verb, [f] { return speculate(*f); }};
 }

@@ -33,6 +33,7 @@ Verb add_run_verb(CLI::App& root);
 Verb add_inspect_verb(CLI::App& root);
 Verb add_bench_verb(CLI::App& root);
 Verb add_plan_verb(CLI::App& root);
+Verb add_dump_hidden_verb(CLI::App& root);
 
 // Prints "kvasir: message" and, on its own line, what to do next; returns `code`.
 int fail(int code, std::string_view message, std::string_view hint = "");

@@ -35,8 +35,13 @@ void add_formats(Text out, const ModelFacts& facts, Isa isa) {
   }
 }
 
-// What sharing KV heads leaves of the cache that a KV head for each query head would need.
+// What sharing KV heads, or a latent, leaves of the cache that K and V of each query head would need.
 std::string sharing_text(const ModelConfig& c) {
+  if (c.mla) {
+    const uint32_t plain = c.heads * (c.mla->nope_dim + c.rope_dim + c.mla->value_dim);
+    return fmt::format(", 1/{:.1f} of what K and V of {} heads would take",
+                       static_cast<double>(plain) / c.head_dim, c.heads);
+  }
   if (c.kv_heads == c.heads) return "";
   return fmt::format(", 1/{} of what {} KV heads would take", c.heads / c.kv_heads, c.heads);
 }
@@ -88,8 +93,13 @@ std::string as_text(const ModelFacts& facts, Isa isa) {
                  count_text(c.parameter_count), facts.quantization.empty() ? "" : ", ", facts.quantization);
   fmt::format_to(out, "  layers         {} of width {}{}\n", c.layers, c.hidden_dim, dense_text(c));
   add_experts(out, facts);
-  fmt::format_to(out, "  attention      {} heads, {} KV heads, head size {}{}\n", c.heads, c.kv_heads,
-                 c.head_dim, window_text(c));
+  if (c.mla)
+    fmt::format_to(out,
+                   "  attention      MLA: {} heads of {}, latent of {} and rotated key of {} for all{}\n",
+                   c.heads, c.mla->nope_dim + c.rope_dim, c.mla->latent, c.rope_dim, window_text(c));
+  else
+    fmt::format_to(out, "  attention      {} heads, {} KV heads, head size {}{}\n", c.heads, c.kv_heads,
+                   c.head_dim, window_text(c));
   fmt::format_to(out, "  context        {} tokens\n", c.context_length);
   fmt::format_to(out, "  vocabulary     {} tokens, {}\n", c.vocab_size,
                  facts.tokenizer.empty() ? "no tokenizer" : facts.tokenizer);
@@ -117,6 +127,7 @@ std::string as_json(const ModelFacts& facts, Isa isa) {
   out.field("heads", c.heads)
       .field("kv_heads", c.kv_heads)
       .field("head_dim", c.head_dim)
+      .field("mla_latent", c.mla ? c.mla->latent : 0u)
       .field("context_length", c.context_length)
       .field("sliding_window", *std::max_element(c.windows.begin(), c.windows.end()))
       .field("sliding_window_layers",

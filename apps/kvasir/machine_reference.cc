@@ -92,7 +92,7 @@ Result<HardwareProfile> serving_machine(ThreadPool& pool, Isa isa, const ModelCo
                                 .memory_limit = machine_bench_memory(),
                                 .brief = true,
                                 .formats = weights.formats(),
-                                .head_dims = {config.head_dim},
+                                .head_dims = {config.mla ? kAttnMaxHeadDim : config.head_dim},
                                 .kv_types = {kv_type},
                                 .progress = {}});
 }

@@ -72,8 +72,8 @@ int run(int argc, char** argv) {
       "  kvasir plan model.gguf --users 10          how fast it can be at most, and what would help\n\n"
       "`kvasir VERB --help` explains the flags of a verb.\n" +
       std::string(kExitCodesHelp));
-  const std::vector<Verb> verbs = {add_serve_verb(root), add_run_verb(root), add_inspect_verb(root),
-                                   add_bench_verb(root), add_plan_verb(root)};
+  const std::vector<Verb> verbs = {add_serve_verb(root), add_run_verb(root),  add_inspect_verb(root),
+                                   add_bench_verb(root), add_plan_verb(root), add_dump_hidden_verb(root)};
   const bool names_verb = argc > 1 && argv[1][0] != '-';
   const bool known = std::any_of(verbs.begin(), verbs.end(),
                                  [&](const Verb& v) { return names_verb && v.app->get_name() == argv[1]; });

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "apps/kvasir/cli.h"
@@ -23,6 +24,15 @@ Status write_output(std::string_view text, int descriptor) {
                                   descriptor == STDERR_FILENO ? "error" : "output", std::strerror(errno)));
     }
   }
+  return {};
+}
+
+Status check_report(const std::string& path) {
+  std::error_code ignored;
+  const bool there = std::filesystem::exists(path, ignored);
+  if (!std::ofstream(path, std::ios::binary | std::ios::app))
+    return io_error(fmt::format("--report: {} cannot be written", path));
+  if (!there) std::filesystem::remove(path, ignored);
   return {};
 }
 

@@ -21,6 +21,8 @@ void tell(fmt::format_string<Args...> format, Args&&... args) {
   (void)write_output(fmt::format(format, std::forward<Args>(args)...), STDERR_FILENO);
 }
 
+// Whether write_report() could write that file, for finding out before long work; leaves it as it is.
+Status check_report(const std::string& path);
 // Writes what --report asks for to the file that it names. kIo names both.
 Status write_report(const std::string& path, std::string_view text);
 

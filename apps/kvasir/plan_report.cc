@@ -54,9 +54,15 @@ struct Serve {
 
 Serve serve_line(const PlanRequest& request) {
   const PlanInput& in = request.input;
-  const Result<const ArchSpec*> arch = find_architecture(gguf_architecture(in.shape.architecture));
-  if (!arch.ok())
-    return {fmt::format("kvasir serve does not run the architecture {}", in.shape.architecture), false};
+  // DeepSeek's files are all of one architecture, which is not run with experts.
+  const bool deepseek = in.shape.architecture.starts_with("deepseek");
+  const bool experts = deepseek && in.shape.moe_layers() > 0;
+  const Result<const ArchSpec*> arch =
+      find_architecture(deepseek ? "deepseek2" : gguf_architecture(in.shape.architecture));
+  if (!arch.ok() || experts)
+    return {fmt::format("kvasir serve does not run the architecture {}{}", in.shape.architecture,
+                        experts ? " with experts" : ""),
+            false};
   const std::optional<uint64_t> most = conversations_in_memory(in);
   if (most && *most == 0)
     return {fmt::format(

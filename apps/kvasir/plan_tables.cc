@@ -45,6 +45,9 @@ PlanTable model_table(const PlanReport& report) {
   add("parameters by the formula", p.count("parameters"));
   add(fmt::format("weights as {}", in.weight_format().name), p.size("parameter_bytes"));
   add(fmt::format("KV cache per token as {}", in.kv.name), p.size("kv_bytes_per_token"));
+  if (const AttentionKind kind = in.shape.attention(); kind != AttentionKind::kMha)
+    add(fmt::format("without {}, with K and V of {} heads", attention_kind_name(kind), in.shape.heads),
+        p.size("mha_bytes_per_token"));
   add(fmt::format("KV cache of a conversation of {}", in.context), p.size("kv_bytes_per_sequence"));
   if (in.shared_prefix > 0) add("the shared prefix, kept once", p.size("shared_prefix_bytes"));
   if (in.machine.memory_bytes > 0) {
@@ -293,9 +296,11 @@ std::vector<std::string> plan_head(const PlanReport& report) {
   const ModelShape& s = in.shape;
   const MachineSpec& m = in.machine;
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("{}: {}, {} layers of width {}, {} with {} of {} heads, weights as {}", s.name,
-                              s.architecture, s.layers, s.hidden, attention_kind_name(s.attention()),
-                              s.kv_heads, s.heads, in.weight_format().name));
+  const std::string heads = s.mla ? fmt::format("{} heads over a latent of {}", s.heads, s.mla->kv_lora_rank)
+                                  : fmt::format("{} of {} heads", s.kv_heads, s.heads);
+  lines.push_back(fmt::format("{}: {}, {} layers of width {}, {} with {}, weights as {}", s.name,
+                              s.architecture, s.layers, s.hidden, attention_kind_name(s.attention()), heads,
+                              in.weight_format().name));
   lines.push_back(fmt::format(
       "on {}: {} to read, {:.3g} TFLOP/s for the matrices ({} bits), {:.3g} for attention ({} bits){}",
       m.name, fmt::format("{:.4g} GB/s", m.bandwidth * m.reachable_bandwidth / 1e9),

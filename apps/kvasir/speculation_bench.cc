@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
+#include "decoding/test_drafters.h"
+#include "engine/collect_answers.h"
 #include "engine/drafters.h"
 #include "server/prompt.h"
 
@@ -22,42 +22,11 @@ double median_of(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-// What the engine's thread fills in while the round waits.
-struct Answers {
-  std::mutex mutex;
-  std::condition_variable done;
-  std::vector<std::vector<TokenId>> tokens;
-  size_t unfinished = 0;
-  Status error;
-};
-
-// All requests at once; their answers' tokens.
-Result<std::vector<std::vector<TokenId>>> answers_of(Engine& engine, const std::vector<Request>& requests) {
-  const auto answers = std::make_shared<Answers>();
-  answers->tokens.resize(requests.size());
-  answers->unfinished = requests.size();
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const auto id = engine.submit(requests[i], [answers, i](TokenEvent&& event) {
-      const std::lock_guard lock(answers->mutex);
-      auto& tokens = answers->tokens[i];
-      tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
-      if (event.finish == FinishReason::kNone) return;
-      if (!event.error.ok()) answers->error = event.error;
-      if (--answers->unfinished == 0) answers->done.notify_one();
-    });
-    if (!id.ok()) return id.status();
-  }
-  std::unique_lock lock(answers->mutex);
-  answers->done.wait(lock, [&] { return answers->unfinished == 0; });
-  if (!answers->error.ok()) return answers->error;
-  return answers->tokens;
-}
-
 }  // namespace
 
 std::string SpeculationVariant::name() const {
   if (k) return fmt::format("{} k={}", drafter, *k);
-  return drafter == "off" ? "off" : "auto";
+  return drafter == "off" || drafter == kAdversary ? drafter : "auto";
 }
 
 double SpeculationRow::tokens_per_draft() const {
@@ -93,19 +62,27 @@ Result<Engine*> SpeculationBench::engine_for(const SpeculationVariant& variant) 
     if (name == variant.name()) return engine.get();
   }
   EngineConfig config = options_.llm.engine;
-  KVASIR_ASSIGN_OR_RETURN(config.speculation.drafters, parse_drafters(variant.drafter));
-  config.speculation.always = variant.k.has_value();
-  config.speculation.most = variant.k.value_or(Draft::kMost);
-  KVASIR_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, llm_->start_engine(config));
+  std::vector<std::unique_ptr<Drafter>> more;
+  if (variant.drafter == kAdversary) {
+    const auto nothing = [](uint32_t, std::span<const TokenId>, uint32_t) { return std::vector<TokenId>(); };
+    const uint32_t vocab = llm_->model().config().vocab_size;
+    more.push_back(std::make_unique<testing_drafters::AdversarialDrafter>(nothing, vocab));
+  } else {
+    KVASIR_ASSIGN_OR_RETURN(config.speculation.drafters, parse_drafters(variant.drafter));
+  }
+  config.speculation.always = variant.k.value_or(0) > 0;
+  config.speculation.never = variant.k == 0u;
+  config.speculation.most = variant.k.value_or(0) == 0 ? Draft::kMost : *variant.k;
+  KVASIR_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, llm_->start_engine(config, std::move(more)));
   return engines_.emplace_back(variant.name(), std::move(engine)).second.get();
 }
 
-// `batch` requests, the prompts over and over.
+// `batch` requests, the prompts over and over, beginning with the one of that number.
 Result<std::vector<Request>> SpeculationBench::requests(const std::vector<SpeculationPrompt>& prompts,
-                                                        uint32_t batch) const {
+                                                        uint32_t first, uint32_t batch) const {
   const PromptBuilder builder(served_);
   std::vector<Request> out;
-  for (uint32_t i = 0; i < batch; ++i) {
+  for (uint32_t i = first; i < first + batch; ++i) {
     const SpeculationPrompt& prompt = prompts[i % prompts.size()];
     GenerationRequest asked;
     asked.chat = served_.chat_template != nullptr;
@@ -130,17 +107,20 @@ Status SpeculationBench::run_round(Engine& engine, const std::vector<Request>& r
                                    SpeculationRow& row) {
   std::vector<Request> prompts = requests;
   for (Request& r : prompts) r.sampling.max_tokens = 1;
-  KVASIR_RETURN_IF_ERROR(answers_of(engine, prompts).status());
+  KVASIR_RETURN_IF_ERROR(collect_answers(engine, prompts).status());
   const EngineStats before = engine.stats();
   const auto start = Clock::now();
-  KVASIR_ASSIGN_OR_RETURN(const auto answers, answers_of(engine, requests));
+  KVASIR_ASSIGN_OR_RETURN(const auto answers, collect_answers(engine, requests));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   uint64_t tokens = 0;
-  for (const auto& answer : answers) tokens += answer.size();
+  for (const auto& answer : answers) tokens += answer.tokens.size();
   row.tokens += tokens;
   row.tokens_per_second.push_back(static_cast<double>(tokens) / seconds);
-  if (row.variant.drafter == "off" && expected_.empty()) expected_ = answers;
-  for (size_t i = 0; i < answers.size(); ++i) row.differing += answers[i] != expected_[i];
+  if (row.variant.drafter == "off") {
+    expected_.clear();
+    for (const auto& answer : answers) expected_.push_back(answer.tokens);
+  }
+  for (size_t i = 0; i < answers.size(); ++i) row.differing += answers[i].tokens != expected_[i];
   const EngineStats after = engine.stats();
   for (size_t d = 0; d < after.speculation.drafters.size(); ++d) {
     const DrafterStats& now = after.speculation.drafters[d];
@@ -151,25 +131,30 @@ Status SpeculationBench::run_round(Engine& engine, const std::vector<Request>& r
     row.accepted += now.accepted - then.accepted;
     for (size_t p = 0; p < Draft::kMost; ++p) row.accepted_at[p] += now.accepted_at[p] - then.accepted_at[p];
   }
+  for (size_t reason = 0; reason < kNoDrafts; ++reason)
+    row.without[reason] += after.speculation.without_draft[reason] - before.speculation.without_draft[reason];
   return {};
 }
 
 Result<std::vector<SpeculationRow>> SpeculationBench::measure(
     const std::string& workload, const std::vector<SpeculationPrompt>& prompts, uint32_t batch,
     const std::vector<SpeculationVariant>& variants) {
-  KVASIR_ASSIGN_OR_RETURN(const std::vector<Request> asked, requests(prompts, batch));
-  expected_.clear();
   std::vector<SpeculationRow> rows;
   for (const SpeculationVariant& v : variants)
     rows.push_back({.workload = workload, .batch = batch, .variant = v});
   for (uint32_t round = 0; round < options_.rounds; ++round) {
+    KVASIR_ASSIGN_OR_RETURN(const std::vector<Request> asked, requests(prompts, round * batch, batch));
     for (SpeculationRow& row : rows) {
       KVASIR_ASSIGN_OR_RETURN(Engine * engine, engine_for(row.variant));
       KVASIR_RETURN_IF_ERROR(run_round(*engine, asked, row));
     }
   }
-  for (SpeculationRow& row : rows) row.median = median_of(row.tokens_per_second);
-  for (SpeculationRow& row : rows) row.gain = row.median / rows.front().median;
+  for (SpeculationRow& row : rows) {
+    row.median = median_of(row.tokens_per_second);
+    std::vector<double> gains = row.tokens_per_second;
+    for (size_t i = 0; i < gains.size(); ++i) gains[i] /= rows.front().tokens_per_second[i];
+    row.gain = median_of(std::move(gains));
+  }
   return rows;
 }
 

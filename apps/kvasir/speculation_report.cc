@@ -30,6 +30,16 @@ std::string by_place(const SpeculationRow& row) {
   return text;
 }
 
+// Which part of the steps verified nothing, and the reason that most of these had.
+std::string without_guesses(const SpeculationRow& row) {
+  const uint64_t without = std::accumulate(row.without.begin(), row.without.end(), uint64_t{0});
+  if (without == 0) return "";
+  const auto most = std::max_element(row.without.begin(), row.without.end()) - row.without.begin();
+  return fmt::format("{:.0f} % {}",
+                     100.0 * static_cast<double>(without) / static_cast<double>(without + row.drafts),
+                     no_draft_name(static_cast<NoDraft>(most)));
+}
+
 boost::json::object json_of(const SpeculationRow& row) {
   boost::json::object o;
   o["workload"] = row.workload;
@@ -47,6 +57,10 @@ boost::json::object json_of(const SpeculationRow& row) {
   o["acceptance"] = row.acceptance();
   o["tokens_per_draft"] = row.tokens_per_draft();
   o["differing"] = row.differing;
+  boost::json::object without;
+  for (size_t reason = 0; reason < kNoDrafts; ++reason)
+    without[no_draft_name(static_cast<NoDraft>(reason))] = row.without[reason];
+  o["without"] = std::move(without);
   return o;
 }
 
@@ -58,7 +72,7 @@ std::map<std::string, std::vector<SpeculationRow>> by_drafter(const std::vector<
   for (const SpeculationRow& row : rows) batch = std::min(batch, row.batch);
   std::map<std::string, std::map<uint32_t, SpeculationRow>> sums;
   for (const SpeculationRow& row : rows) {
-    if (row.batch != batch || !row.variant.k) continue;
+    if (row.batch != batch || row.variant.k.value_or(0) == 0) continue;
     SpeculationRow& sum = sums[row.variant.drafter]
                               .try_emplace(*row.variant.k, SpeculationRow{.variant = row.variant})
                               .first->second;
@@ -119,18 +133,18 @@ Chart gain_chart(const std::vector<SpeculationRow>& rows) {
 std::string speculation_md_head(const SpeculationSetting& s) {
   return fmt::format(
       "{}: answers of up to {} tokens at temperature {:g}, {} threads, medians of {} rounds in turns\n\n"
-      "| workload  | batch | drafter      | tokens/s | over off | guesses right | by place, % | tokens per "
-      "draft: measured | a, with bonus | without |\n"
-      "|-----------|------:|--------------|---------:|---------:|--------------:|-------------|--------------"
-      "-------------:|--------------:|--------:|\n",
+      "| workload  | batch | drafter      | tokens/s | over off | no guesses     | guesses right "
+      "| by place, % | tokens per draft: measured | a, with bonus | without |\n"
+      "|-----------|------:|--------------|---------:|---------:|----------------|--------------:"
+      "|-------------|---------------------------:|--------------:|--------:|\n",
       s.model, s.tokens, s.temperature, s.threads, s.rounds);
 }
 
 std::string speculation_md_rows(const std::vector<SpeculationRow>& rows) {
   std::string text;
   for (const SpeculationRow& row : rows) {
-    text += fmt::format("| {:<9} | {:>5} | {:<12} | {:>8.1f} | {:>7.2f}x |", row.workload, row.batch,
-                        row.variant.name(), row.median, row.gain);
+    text += fmt::format("| {:<9} | {:>5} | {:<12} | {:>8.1f} | {:>7.3f}x | {:<14} |", row.workload, row.batch,
+                        row.variant.name(), row.median, row.gain, without_guesses(row));
     if (row.drafts == 0) {
       text += fmt::format(" {:>13} | {:<11} | {:>26} | {:>13} | {:>7} |\n", "-", "", "", "", "");
       continue;
@@ -150,9 +164,10 @@ std::string speculation_md_foot(const std::vector<SpeculationRow>& rows) {
                       [](uint64_t n, const SpeculationRow& r) { return n + r.differing; });
   return fmt::format(
       "\nAnswers that differ from those without speculation: {}.\n"
-      "\"k=N\" verifies N guesses whenever there are so many; \"auto\" as many as the predicted cost of the "
-      "step "
-      "makes pay.\n"
+      "\"k=N\" verifies N guesses whenever there are so many, \"k=0\" none of those made; \"auto\" as many\n"
+      "as the predicted cost of the step makes pay. \"no guesses\": the part of the steps that verified "
+      "none,\n"
+      "and why most of these did not (docs/speculation.md).\n"
       "Tokens per draft count the token chosen after the last right guess (the bonus): (1-a^(k+1))/(1-a) for "
       "a "
       "chance a per guess\nand k guesses per draft; without it (1-a^k)/(1-a). For a = 0.8, k = 5: {:.2f} and "

@@ -35,8 +35,8 @@ struct Outcome {
 
 Outcome run(std::vector<std::string> words, bool parse_only = false) {
   CLI::App root("test", "kvasir");
-  const std::vector<Verb> verbs = {add_serve_verb(root), add_run_verb(root), add_inspect_verb(root),
-                                   add_bench_verb(root), add_plan_verb(root)};
+  const std::vector<Verb> verbs = {add_serve_verb(root), add_run_verb(root),  add_inspect_verb(root),
+                                   add_bench_verb(root), add_plan_verb(root), add_dump_hidden_verb(root)};
   std::reverse(words.begin(), words.end());
   try {
     root.parse(std::move(words));
@@ -247,6 +247,23 @@ TEST(Plan, ChecksAModelHere) {
         run({"plan", gguf.path(), "--check", "--machine", profile.path(), "-t", "1", "-o", output});
     EXPECT_EQ(outcome.code, kExitOk) << outcome.errors;
   }
+}
+
+TEST(DumpHidden, SaysWhatIsMissingOrWrong) {
+  const TestFile gguf(TinyModel{}.bytes()), prompts("one\n"), none("\n"), broken("\"one\n");
+  const auto errors = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"dump-hidden", gguf.path()});
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, kExitUsage);
+    return outcome.errors;
+  };
+  EXPECT_THAT(errors({}), HasSubstr("which prompts? --prompts FILE"));
+  EXPECT_THAT(errors({"--prompts", prompts.path()}), HasSubstr("where to? --output FILE"));
+  EXPECT_THAT(errors({"--prompts", none.path(), "-o", "x"}), HasSubstr("holds no prompt"));
+  EXPECT_THAT(errors({"--prompts", broken.path(), "-o", "x"}), HasSubstr("line 1"));
+  EXPECT_THAT(errors({"--prompts", "/nowhere", "-o", "x"}), HasSubstr("'/nowhere'"));
+  EXPECT_THAT(errors({"--prompts", prompts.path(), "-o", "x", "--points", "7"}),
+              HasSubstr("--points: '7' is no point of this model; there are 0 to 1"));
 }
 
 TEST(Bench, RefusesToMeasureNothing) {

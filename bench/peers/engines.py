@@ -44,10 +44,14 @@ def run(command):
     return done.stdout
 
 
+def log_path(port):
+    return ROOT / "build" / f"peer-server-{port}.log"
+
+
 @contextlib.contextmanager
 def server(command, port):
     """Starts a server, waits until /health answers 200, and ends it afterwards."""
-    with open(ROOT / "build" / "peer-server.log", "w") as log:
+    with open(log_path(port), "w") as log:
         process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log, cwd=ROOT)
         try:
             wait_until_up(process, port)
@@ -65,7 +69,7 @@ def wait_until_up(process, port):
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"the server ended with status {process.returncode}, see build/peer-server.log")
+            raise RuntimeError(f"the server ended with status {process.returncode}, see {log_path(port)}")
         with contextlib.suppress(urllib.error.URLError, OSError):
             if urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).status == 200:
                 return

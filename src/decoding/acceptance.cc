@@ -6,11 +6,7 @@
 namespace kvasir {
 namespace {
 
-// Before anything was seen: one right and one wrong guess, so that a new class is tried and soon judged.
-constexpr double kPriorRight = 1;
-constexpr double kPriorSeen = 2;
-// Guesses of a sequence that weigh as much as what all sequences say.
-constexpr double kTrust = 4;
+constexpr double kFarthest = 6;  // shift of the logarithm of the odds
 constexpr double kLeast = 0.02;  // no rate is nearer to 0 or 1
 
 double forget(double half_life) {
@@ -18,10 +14,6 @@ double forget(double half_life) {
 }
 
 }  // namespace
-
-Acceptance::Acceptance() {
-  for (auto& places : cells_) places.fill({0, 0});
-}
 
 uint32_t Acceptance::bucket(uint32_t place) {
   if (place <= 2) return place;
@@ -37,21 +29,34 @@ void Acceptance::count(uint32_t evidence, uint32_t place, bool right) {
 }
 
 double Acceptance::rate(uint32_t evidence, uint32_t place) const {
-  const Cell& cell = cells_[std::min(evidence, Draft::kEvidences - 1)][bucket(place)];
-  return std::clamp((cell.right + kPriorRight) / (cell.seen + kPriorSeen), kLeast, 1 - kLeast);
+  evidence = std::min(evidence, Draft::kEvidences - 1);
+  const auto with = [](const Cell& cell, double expected) {
+    return (cell.right + kFirst * expected) / (cell.seen + kFirst);
+  };
+  const auto& cells = cells_[evidence];
+  double rate = 0;
+  if (place == 0) {
+    rate = with(cells[0], expected_[evidence].first);
+  } else {
+    rate = expected_[evidence].later;
+    for (uint32_t i = 1; i <= bucket(place); ++i) rate = with(cells[i], rate);
+  }
+  return std::clamp(rate, kLeast, 1 - kLeast);
 }
 
+// The likeliest shift is where kPrecision * shift equals the sum of (right - rate), older guesses counting
+// less: forgetting leaves a part of the left side over, and the new guess adds to the right one.
 void SequenceAcceptance::count(double expected, bool right) {
   const double kept = forget(kHalfLife);
-  right_ = right_ * kept + (right ? 1 : 0);
-  wrong_ = wrong_ * kept + (right ? 0 : 1);
-  expected_right_ = expected_right_ * kept + expected;
-  expected_wrong_ = expected_wrong_ * kept + (1 - expected);
+  const double now = rate(expected);
+  precision_ = precision_ * kept + now * (1 - now);
+  shift_ += ((right ? 1 : 0) - now - (1 - kept) * kPrecision * shift_) / (kPrecision + precision_);
+  shift_ = std::clamp(shift_, -kFarthest, kFarthest);
+  factor_ = std::exp(shift_);
 }
 
 double SequenceAcceptance::rate(double expected) const {
-  const double odds = expected / (1 - expected) * ((right_ + kTrust) / (expected_right_ + kTrust)) *
-                      ((expected_wrong_ + kTrust) / (wrong_ + kTrust));
+  const double odds = expected / (1 - expected) * factor_;
   return std::clamp(odds / (1 + odds), kLeast, 1 - kLeast);
 }
 

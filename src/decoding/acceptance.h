@@ -10,12 +10,14 @@ namespace kvasir {
 // How often a drafter's guesses are right, learnt as they are compared with the tokens that came. For each
 // class of evidence and each place in the draft: the share of guesses that were right where those before them
 // were, as the mean of a Beta distribution whose counts are forgotten over time (half-life kHalfLife guesses
-// of the class and place).
+// of the class and place). It begins with what is expected, as if that had been seen in kFirst
+// guesses: of the first two places what the drafter says, of further ones what is found in the places before.
 class Acceptance {
  public:
   static constexpr double kHalfLife = 512;
+  static constexpr double kFirst = 4;
 
-  Acceptance();
+  explicit Acceptance(const DraftChances& expected = {}) : expected_(expected) {}
 
   void count(uint32_t evidence, uint32_t place, bool right);
   // Chance that the guess in this place is right if those before it are.
@@ -26,22 +28,29 @@ class Acceptance {
   static constexpr uint32_t kPlaces = 6;
   static uint32_t bucket(uint32_t place);
   struct Cell {
-    double right, seen;
+    double right = 0, seen = 0;
   };
-  std::array<std::array<Cell, kPlaces>, Draft::kEvidences> cells_;
+  DraftChances expected_;
+  std::array<std::array<Cell, kPlaces>, Draft::kEvidences> cells_{};
 };
 
-// By how much one sequence is easier or harder to guess than rate() says: the odds of its guesses against the
-// odds expected, again with forgetting (half-life kHalfLife guesses).
+// By how much one sequence is easier or harder to guess than rate() says: what has to be added to the
+// logarithm of the odds, which before anything was seen is 0 give or take 1 / sqrt(kPrecision). It is the
+// likeliest value, followed by one step of Newton's method for each guess, with forgetting (half-life
+// kHalfLife guesses). So a single wrong guess where nearly all were to be right says much, and one where half
+// of them were to be says little.
 class SequenceAcceptance {
  public:
-  static constexpr double kHalfLife = 48;
+  static constexpr double kHalfLife = 96;
+  static constexpr double kPrecision = 0.6;
 
   void count(double expected, bool right);
   double rate(double expected) const;
 
  private:
-  double right_ = 0, wrong_ = 0, expected_right_ = 0, expected_wrong_ = 0;
+  double shift_ = 0;      // of the logarithm of the odds
+  double precision_ = 0;  // of it, beyond kPrecision
+  double factor_ = 1;     // exp(shift_)
 };
 
 // A draft while the tokens that come are compared with it.

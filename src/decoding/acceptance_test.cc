@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 namespace kvasir {
@@ -11,6 +12,25 @@ TEST(Acceptance, StartsAtEvenOdds) {
   const Acceptance a;
   EXPECT_DOUBLE_EQ(a.rate(0, 0), 0.5);
   EXPECT_DOUBLE_EQ(a.rate(7, 15), 0.5);
+}
+
+// As if four guesses had been seen.
+TEST(Acceptance, StartsWithWhatIsExpected) {
+  DraftChances expected;
+  expected[2] = {.first = 0.75, .later = 0.9};
+  Acceptance a(expected);
+  EXPECT_DOUBLE_EQ(a.rate(2, 0), 0.75);
+  EXPECT_DOUBLE_EQ(a.rate(2, 1), 0.9);
+  EXPECT_DOUBLE_EQ(a.rate(2, 15), 0.9);
+  EXPECT_DOUBLE_EQ(a.rate(1, 0), 0.5);
+  a.count(2, 0, false);
+  EXPECT_DOUBLE_EQ(a.rate(2, 0), 3.0 / 5);
+  a.count(2, 1, false);
+  EXPECT_DOUBLE_EQ(a.rate(2, 1), 3.6 / 5);
+  EXPECT_DOUBLE_EQ(a.rate(2, 9), 3.6 / 5);  // as those before it
+  a.count(2, 9, true);
+  EXPECT_DOUBLE_EQ(a.rate(2, 9), (1 + 4 * 0.72) / 5);
+  EXPECT_DOUBLE_EQ(a.rate(2, 1), 3.6 / 5);
 }
 
 TEST(Acceptance, ClassesAndPlacesAreLearntApart) {
@@ -59,6 +79,18 @@ TEST(SequenceAcceptance, StaysWhereTheExpectationIsRight) {
   EXPECT_NEAR(s.rate(0.7), 0.7, 0.15);
 }
 
+// One guess, by hand: the precision becomes 0.6 + p (1 - p), and the shift (right - p) over it.
+TEST(SequenceAcceptance, ASurpriseSaysMore) {
+  SequenceAcceptance sure, unsure;
+  sure.count(0.95, false);
+  EXPECT_NEAR(sure.rate(0.95), 1 / (1 + std::exp(0.95 / (0.6 + 0.0475)) / 19), 1e-12);  // 0.81
+  unsure.count(0.5, false);
+  EXPECT_NEAR(unsure.rate(0.5), 1 / (1 + std::exp(0.5 / (0.6 + 0.25))), 1e-12);  // 0.36
+  sure.count(0.95, false);
+  sure.count(0.95, false);
+  EXPECT_LT(sure.rate(0.95), 0.5);
+}
+
 Draft draft_of(std::initializer_list<TokenId> tokens) {
   Draft d;
   for (const TokenId t : tokens) d.add(t);
@@ -77,10 +109,10 @@ TEST(DraftCheck, ComparesUntilTheFirstWrongGuess) {
   check.compare(9, a, s);
   EXPECT_FALSE(check.open());
   check.compare(8, a, s);  // not counted
-  EXPECT_GT(a.rate(0, 0), 0.6);
-  EXPECT_GT(a.rate(0, 1), 0.6);
-  EXPECT_LT(a.rate(0, 2), 0.4);
-  EXPECT_DOUBLE_EQ(a.rate(0, 3), 0.5);
+  EXPECT_DOUBLE_EQ(a.rate(0, 0), 0.6);
+  EXPECT_DOUBLE_EQ(a.rate(0, 1), 0.6);
+  EXPECT_DOUBLE_EQ(a.rate(0, 2), (4 * 0.6) / 5);
+  EXPECT_DOUBLE_EQ(a.rate(0, 3), a.rate(0, 2));
 }
 
 }  // namespace

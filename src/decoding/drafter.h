@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/ids.h"
 
@@ -21,12 +22,20 @@ struct Draft {
 
   std::array<TokenId, kMost> tokens{};
   uint32_t size = 0;
-  uint32_t evidence = 0;  // below kEvidences; the drafter's own scale, a higher one the surer
+  uint32_t evidence = 0;   // below kEvidences; the drafter's own scale, a higher one the surer
+  bool from_less = false;  // in a trial, guessed from a part of the text: says less than other guesses would
 
-  void clear() { size = 0, evidence = 0; }
+  void clear() { size = 0, evidence = 0, from_less = false; }
   void add(TokenId token) { tokens[size++] = token; }
   std::span<const TokenId> list() const { return {tokens.data(), size}; }
 };
+
+// How often a guess is right, by what is known before any was compared: the first of a draft, and each later
+// one where those before it are right.
+struct DraftChance {
+  double first = 0.5, later = 0.5;
+};
+using DraftChances = std::array<DraftChance, Draft::kEvidences>;  // by evidence
 
 // A sequence that wants a draft.
 struct DraftJob {
@@ -45,6 +54,27 @@ struct DraftJob {
   Draft* draft = nullptr;  // receives at most `most` tokens, perhaps none
 };
 
+// What of the target's passes a drafter wants to see.
+struct HiddenWish {
+  std::vector<uint32_t> points;  // as HiddenTap::points; none: nothing
+  uint32_t rows = 0;             // of the rows of a sequence in a pass the last ones, at most so many
+};
+
+// Hidden states of rows of a sequence that the target has just computed, at positions from `first` on.
+struct HiddenRows {
+  uint32_t first = 0;
+  uint32_t rows = 0;
+  uint32_t width = 0;
+  std::span<const uint32_t> points;  // ascending; those of all drafters
+  const float* values = nullptr;     // [rows][points][width]
+
+  const float* at(uint32_t row, uint32_t point) const {
+    size_t p = 0;
+    while (points[p] != point) ++p;
+    return values + (size_t{row} * points.size() + p) * width;
+  }
+};
+
 // Guesses the next tokens of sequences, which are then verified all at once (speculative decoding, Leviathan
 // et al., arXiv 2211.17192). What it guesses changes how fast tokens come and never which: a draft is only
 // compared with the tokens that the target's sampler chooses.
@@ -57,8 +87,18 @@ class Drafter {
 
   virtual std::string_view name() const = 0;
 
+  // What is expected of its guesses until they have been compared.
+  virtual DraftChances chances() const { return {}; }
+
   // Where the target keeps K and V; before anything else, once.
   virtual void attach(KvStore& kv) { (void)kv; }
+
+  // The same for its whole life.
+  virtual HiddenWish hidden_wish() const { return {}; }
+  // Hidden states of a slot's sequence, after each pass that computed some of it. The last rows may be those
+  // of guesses, which turn out wrong where the next question's `known` does not reach beyond them. A row's
+  // state is there for whoever guesses what follows the token after it: the last known one has none yet.
+  virtual void see(uint32_t slot, const HiddenRows& rows) { (void)slot, (void)rows; }
 
   // A sequence of at most max_tokens tokens moves into a free slot.
   virtual void open(uint32_t slot, uint32_t max_tokens) = 0;
@@ -82,6 +122,8 @@ class Drafter {
     return 0;
   }
   virtual bool is_free() const { return true; }
+  // Guesses that it makes at most for a sequence.
+  virtual uint32_t most() const { return Draft::kMost; }
 };
 
 }  // namespace kvasir

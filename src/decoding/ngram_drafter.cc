@@ -26,9 +26,11 @@ size_t bucket_of(uint64_t hash, size_t buckets) {
   return static_cast<size_t>((hash * 0xD6E8FEB86659FD93u >> 32) * buckets >> 32);
 }
 
-uint32_t evidence_of(uint32_t length, uint32_t longest, float share) {
-  const uint32_t length_class = length < 4 ? 0 : length < 6 ? 1 : length < longest ? 2 : 3;
-  return 2 * length_class + (share == 1 ? 1 : 0);
+uint32_t evidence_of(uint32_t length, uint32_t voters, float share) {
+  if (share < 1) return 0;
+  constexpr std::array<uint32_t, Draft::kEvidences - 1> kFrom = {1, 3, 4, 8, 12, 16, 32};
+  const uint32_t as_sure_as = voters > 1 ? 4 * length : length;
+  return static_cast<uint32_t>(std::upper_bound(kFrom.begin(), kFrom.end(), as_sure_as) - kFrom.begin());
 }
 
 }  // namespace
@@ -50,6 +52,18 @@ NgramDrafter::NgramDrafter(uint32_t slots, NgramOptions options)
   CHECK(options.min_match >= 1 && options.min_match <= options.max_match);
   CHECK(options.max_match <= NgramOptions::kLongestMatch);
   CHECK(options.occurrences >= 1 && options.occurrences <= NgramOptions::kMostVoters);
+}
+
+// As in the answers that `evidence` goes by.
+DraftChances NgramDrafter::chances() const {
+  return {{{0.31, 0.75},
+           {0.65, 0.8},
+           {0.4, 0.8},
+           {0.84, 0.83},
+           {0.6, 0.8},
+           {0.9, 0.93},
+           {0.9, 0.95},
+           {0.98, 0.98}}};
 }
 
 void NgramDrafter::open(uint32_t slot, uint32_t max_tokens) {
@@ -130,8 +144,7 @@ void NgramDrafter::draft(Slot& slot, const DraftJob& job) const {
     voters[i] = {.next = tokens + found.ends[i] + 1, .end = tokens + job.known.size()};
   const VoteResult vote = vote_continuation({voters.data(), found.count}, {.min_share = options_.min_share},
                                             job.most, *job.draft);
-  if (job.draft->size > 0)
-    job.draft->evidence = evidence_of(found.length, 4 * options_.max_match, vote.first_share);
+  if (job.draft->size > 0) job.draft->evidence = evidence_of(found.length, found.count, vote.first_share);
 }
 
 }  // namespace kvasir

@@ -18,7 +18,7 @@ struct NgramOptions {
   uint32_t min_match = 2;     // tokens that must have occurred before; at least 1
   uint32_t max_match = 8;     // longest n-gram with an index of its own
   uint32_t occurrences = 16;  // how many of the latest occurrences are looked at
-  float min_share = 0.5f;     // the chain ends where fewer of them agree
+  float min_share = 0.51f;    // the chain ends where fewer of them agree; of two that differ none is right
 };
 
 // Prompt lookup: what a sequence ends with has occurred before, and goes on as it did then. (Saxena's
@@ -28,8 +28,11 @@ struct NgramOptions {
 // min_match; if it has max_match, then of its latest occurrences those that agree with the sequence furthest
 // back (to 4 * max_match tokens). These vote for what follows; of equals the latest wins.
 //
-// `evidence` = 2 * length class + (1 if all voters agree on the first token). Length classes: shorter than 4
-// tokens, than 6, than 4 * max_match, and that long: a sequence that copies or repeats itself.
+// `evidence` is 0 where voters disagree about the first token. Where all agree, a match that occurred several
+// times is as sure as one four times as long that occurred once; by that length the classes 1 to 7 begin at
+// 1, 3, 4, 8, 12, 16 and 32 tokens. (In 50 greedy answers of SmolLM2-135M and Qwen2.5-Coder-0.5B the first
+// token was right after matches of 2, 3, 4, 8, 12, 16 to 23 and at least 32 tokens that occurred once in 52,
+// 69, 81, 84, 89, 95 and 99 %; after 2, 4 and 8 that occurred several times in 83, 94 and 95 %.)
 //
 // A slot takes bytes_per_token() times its tokens, all of it when it is opened. New tokens are indexed by the
 // next propose(), each once.
@@ -38,6 +41,7 @@ class NgramDrafter : public Drafter {
   explicit NgramDrafter(uint32_t slots, NgramOptions options = {});
 
   std::string_view name() const override { return "ngram"; }
+  DraftChances chances() const override;
   void open(uint32_t slot, uint32_t max_tokens) override;
   void close(uint32_t slot) override;
   void propose(std::span<DraftJob> jobs) override;

@@ -24,7 +24,7 @@ TEST(NgramDrafter, CopiesFromTheMatchAndOnIntoItsOwnDraft) {
   const Tokens known = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3};
   const Draft draft = ngram(known, 12);
   EXPECT_EQ(tokens_of(draft), (Tokens{4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(draft.evidence, 1u);  // three tokens match, one voter
+  EXPECT_EQ(draft.evidence, 2u);  // three tokens match, one voter
 }
 
 TEST(NgramDrafter, NeedsAMatchOfTheLeastLength) {
@@ -42,7 +42,7 @@ TEST(NgramDrafter, TheLongestMatchWinsOverTheMostFrequent) {
 }
 
 TEST(NgramDrafter, OfOccurrencesOfTheLongestIndexedMatchThoseThatAgreeFurthestBackVote) {
-  const NgramOptions options{.min_match = 2, .max_match = 2};
+  const NgramOptions options{.min_match = 2, .max_match = 2, .min_share = 0.5f};
   // Followed by 8 when after 5 5, and by 9 twice when not.
   EXPECT_EQ(tokens_of(ngram({5, 5, 1, 2, 8, 6, 1, 2, 9, 7, 1, 2, 9, 5, 5, 1, 2}, 1, options)), (Tokens{8}));
   // To eight tokens, no further: these two agree over nine and eight tokens, and the later is believed.
@@ -53,10 +53,10 @@ TEST(NgramDrafter, OfOccurrencesOfTheLongestIndexedMatchThoseThatAgreeFurthestBa
 
 TEST(NgramDrafter, TheMostFrequentContinuationWinsAndTheLatestOfEquals) {
   EXPECT_EQ(tokens_of(ngram({1, 2, 7, 1, 2, 8, 1, 2, 7, 0, 1, 2, 9, 0, 1, 2, 7, 6, 1, 2}, 1)), (Tokens{7}));
-  const Draft tie = ngram({1, 2, 7, 0, 1, 2, 8, 5, 1, 2}, 2);
+  const Draft tie = ngram({1, 2, 7, 0, 1, 2, 8, 5, 1, 2}, 2, {.min_share = 0.5f});
   EXPECT_EQ(tokens_of(tie), (Tokens{8, 5}));
-  EXPECT_EQ(tie.evidence, 0u);  // contested
-  EXPECT_EQ(tokens_of(ngram({1, 2, 7, 0, 1, 2, 8, 5, 1, 2}, 2, {.min_share = 0.51f})), Tokens{});
+  EXPECT_EQ(tie.evidence, 0u);                                               // contested
+  EXPECT_EQ(tokens_of(ngram({1, 2, 7, 0, 1, 2, 8, 5, 1, 2}, 2)), Tokens{});  // no more than half of them
 }
 
 TEST(NgramDrafter, LooksOnlyAtTheLatestOccurrences) {
@@ -69,13 +69,14 @@ TEST(NgramDrafter, StopsWhereTheOccurrencesPart) {
   const Tokens known = {1, 2, 5, 6, 7, 1, 2, 5, 6, 8, 1, 2, 5, 6, 9, 1, 2};
   const Draft draft = ngram(known, 8);
   EXPECT_EQ(tokens_of(draft), (Tokens{5, 6}));
-  EXPECT_EQ(draft.evidence, 1u);  // at the first token they all agree
+  EXPECT_EQ(draft.evidence, 4u);  // at the first token they all agree: as sure as eight tokens of one
 }
 
 TEST(NgramDrafter, OnlyThoseThatWereRightSoFarVoteOn) {
   // After 1 2: 5 6 once, 3 4 twice and then 0 or 9; 5 6 votes no further when 3 was chosen.
   const Tokens known = {1, 2, 3, 4, 0, 1, 2, 5, 6, 6, 1, 2, 3, 4, 9, 8, 1, 2};
-  EXPECT_EQ(tokens_of(ngram(known, 4)), (Tokens{3, 4, 9, 8}));
+  EXPECT_EQ(tokens_of(ngram(known, 4, {.min_share = 0.5f})), (Tokens{3, 4, 9, 8}));
+  EXPECT_EQ(tokens_of(ngram(known, 4)), (Tokens{3, 4}));
 }
 
 TEST(NgramDrafter, EvidenceGrowsWithTheMatch) {
@@ -86,13 +87,17 @@ TEST(NgramDrafter, EvidenceGrowsWithTheMatch) {
     return ngram(known).evidence;
   };
   EXPECT_EQ(evidence_after(2), 1u);
-  EXPECT_EQ(evidence_after(3), 1u);
+  EXPECT_EQ(evidence_after(3), 2u);
   EXPECT_EQ(evidence_after(4), 3u);
-  EXPECT_EQ(evidence_after(5), 3u);
-  EXPECT_EQ(evidence_after(6), 5u);
-  EXPECT_EQ(evidence_after(31), 5u);
+  EXPECT_EQ(evidence_after(7), 3u);
+  EXPECT_EQ(evidence_after(8), 4u);
+  EXPECT_EQ(evidence_after(12), 5u);
+  EXPECT_EQ(evidence_after(16), 6u);
+  EXPECT_EQ(evidence_after(31), 6u);
   EXPECT_EQ(evidence_after(32), 7u);
   EXPECT_EQ(evidence_after(33), 7u);
+  EXPECT_EQ(ngram({1, 2, 5, 1, 2, 5, 0, 1, 2}).evidence, 4u);                 // two tokens, twice
+  EXPECT_EQ(ngram({0, 1, 2, 5, 9, 0, 1, 2, 5, 0, 8, 0, 1, 2}).evidence, 5u);  // three tokens, twice
 }
 
 TEST(NgramDrafter, HoldsWhatItSaysForEachTokenOfOpenSlots) {
@@ -110,6 +115,8 @@ TEST(NgramDrafter, HoldsWhatItSaysForEachTokenOfOpenSlots) {
 struct Expected {
   Tokens tokens;
   uint32_t length = 0;
+  size_t voters = 0;
+  bool agreed = false;  // about the first token
 };
 
 Expected reference(const Tokens& known, uint32_t most, const NgramOptions& o) {
@@ -134,6 +141,7 @@ Expected reference(const Tokens& known, uint32_t most, const NgramOptions& o) {
     expected.length = static_cast<uint32_t>(n);
   }
   Tokens text = known;
+  expected.voters = ends.size();
   while (expected.tokens.size() < most && !ends.empty()) {
     std::vector<std::pair<int, TokenId>> counts;  // in the order of first mention
     for (const size_t end : ends) {
@@ -147,6 +155,7 @@ Expected reference(const Tokens& known, uint32_t most, const NgramOptions& o) {
     const auto best =
         std::max_element(counts.begin(), counts.end(), [](auto& a, auto& b) { return a.first < b.first; });
     if (static_cast<float>(best->first) < o.min_share * static_cast<float>(ends.size())) break;
+    if (expected.tokens.empty()) expected.agreed = counts.size() == 1;
     std::erase_if(ends, [&](size_t end) { return text[end + expected.tokens.size()] != best->second; });
     text.push_back(best->second);
     expected.tokens.push_back(best->second);
@@ -180,11 +189,16 @@ TEST(NgramDrafter, EqualsTheDefinitionByBruteForce) {
       ASSERT_EQ(tokens_of(draft), expected.tokens) << "round " << round << " tokens " << known.size();
       drafts += draft.size > 0;
       long_ones += expected.length > options.max_match;
-      const uint32_t classes[] = {4, 6, 4 * options.max_match};
-      const auto length_class = std::upper_bound(std::begin(classes), std::end(classes), expected.length);
-      if (draft.size > 0 && std::is_sorted(std::begin(classes), std::end(classes))) {
-        ASSERT_EQ(draft.evidence / 2, static_cast<uint32_t>(length_class - std::begin(classes)));
-      }
+      if (draft.size == 0) continue;
+      const uint32_t sure = expected.length * (expected.voters > 1 ? 4 : 1);
+      const uint32_t by_length = sure < 3    ? 1
+                                 : sure < 4  ? 2
+                                 : sure < 8  ? 3
+                                 : sure < 12 ? 4
+                                 : sure < 16 ? 5
+                                 : sure < 32 ? 6
+                                             : 7;
+      ASSERT_EQ(draft.evidence, expected.agreed ? by_length : 0u);
     }
   }
   EXPECT_GT(drafts, 5000u);

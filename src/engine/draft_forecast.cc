@@ -32,6 +32,13 @@ double DraftForecast::seconds(uint32_t sequences, uint32_t rows, uint32_t contex
   return price(load).seconds;
 }
 
+double DraftForecast::pass_seconds(uint32_t rows, uint32_t logit_rows, uint32_t context) const {
+  if (model_ == nullptr || rows == 0) return 0;
+  StepLoad load;
+  model_->add(load, {.rows = rows, .context = context}, logit_rows);
+  return price(load).seconds;
+}
+
 void DraftForecast::predict(uint32_t rows, uint32_t logit_rows, uint32_t context) {
   if (model_ == nullptr) return;
   StepLoad load;

@@ -17,6 +17,9 @@ class DraftForecast {
   // Seconds of a pass of `sequences` sequences with `rows` rows each, all behind `context` tokens.
   double seconds(uint32_t sequences, uint32_t rows, uint32_t context) const;
 
+  // Of a pass with so many rows, of which so many want logits.
+  double pass_seconds(uint32_t rows, uint32_t logit_rows, uint32_t context) const;
+
   // Before a pass, with its rows, those whose logits are wanted, and the mean context; after it, its seconds.
   void predict(uint32_t rows, uint32_t logit_rows, uint32_t context);
   void observe(double measured);

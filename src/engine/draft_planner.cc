@@ -1,5 +1,7 @@
 #include "engine/draft_planner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -203,6 +205,19 @@ double DraftPlanner::plan(const Step& step, std::span<const std::unique_ptr<Draf
   const bool any =
       std::any_of(candidates_.begin(), candidates_.end(), [](const Candidate& c) { return c.chosen > 0; });
   return any ? best / plain : 1;
+}
+
+std::string DraftPlanner::explain(const Candidate& candidate) const {
+  std::string text = fmt::format(
+      "{} guesses; a step takes {:.2f} ms, with 1, 2, 4, 8 guesses {:.2f}, {:.2f}, {:.2f}, {:.2f}",
+      candidate.chosen, 1e3 * alone_[0], 1e3 * alone_[1], 1e3 * alone_[2], 1e3 * alone_[4], 1e3 * alone_[8]);
+  for (const Bid& bid : bids(candidate)) {
+    text += fmt::format("; {}{}: a pass {:.2f} ms, before it {:.2f}, chances", drafters_[bid.drafter]->name(),
+                        candidate.chosen > 0 && candidate.drafter == bid.drafter ? " (chosen)" : "",
+                        1e3 * drafters_[bid.drafter]->seconds(1, 1), 1e3 * bid.once);
+    for (uint32_t i = 0; i < std::min(bid.most, 8u); ++i) text += fmt::format(" {:.2f}", bid.reach[i]);
+  }
+  return text;
 }
 
 }  // namespace kvasir

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,9 @@ class DraftPlanner {
   // Fills in the candidates' drafter and chosen. Returns the tokens per second to expect over those without
   // guesses; 1 where there are none.
   double plan(const Step& step, std::span<const std::unique_ptr<Drafter>> drafters);
+
+  // Of the last plan(), for logs: what was chosen for a candidate, and what it was weighed by.
+  std::string explain(const Candidate& candidate) const;
 
   std::span<Candidate> candidates() { return candidates_; }
   std::span<const Bid> bids(const Candidate& c) const { return {bids_.data() + c.first_bid, c.bids}; }

@@ -12,7 +12,12 @@
 
 #include "base/log.h"
 #include "decoding/ngram_drafter.h"
+#include "decoding/suffix_drafter.h"
+#include "engine/eagle_drafter.h"
+#include "engine/eagle_file.h"
 #include "engine/layer_skip_drafter.h"
+#include "engine/medusa_drafter.h"
+#include "engine/medusa_file.h"
 #include "engine/model_drafter.h"
 
 namespace kvasir {
@@ -27,6 +32,25 @@ struct Row {
 
 Made make_ngram(const DrafterSpec&, const EngineConfig& config, const DraftGround&) {
   return Made(std::make_unique<NgramDrafter>(config.max_num_seqs));
+}
+
+Made make_suffix(const DrafterSpec&, const EngineConfig& config, const DraftGround&) {
+  return Made(std::make_unique<SuffixDrafter>(config.max_num_seqs));
+}
+
+Made make_outputs(const DrafterSpec& spec, const EngineConfig& config, const DraftGround&) {
+  constexpr uint32_t kMost = 4096;
+  const std::string& text = spec.argument;
+  uint32_t mib = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mib);
+  if (error != std::errc() || end != text.data() + text.size() || mib < 1 || mib > kMost)
+    return invalid_argument(fmt::format("outputs={}: a whole number of MiB is needed, 1 to {}", text, kMost));
+  try {
+    return Made(std::make_unique<SuffixDrafter>(config.max_num_seqs,
+                                                SuffixOptions{.shared_bytes = size_t{mib} << 20}));
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted(fmt::format("the machine does not give {} MiB for past answers", mib));
+  }
 }
 
 // "FILE" or "FILE:N".
@@ -105,12 +129,94 @@ Made make_layer_skip(const DrafterSpec& spec, const EngineConfig& config, const 
                                                  ground.tokenizer.end_tokens(), std::move(forecast)));
 }
 
+// Of heads without a list of tokens, those that are guessed.
+uint32_t frequent_tokens(const DraftGround& ground) {
+  return head_tokens_of({.path = "", .head_tokens = std::nullopt}, ground.tokenizer);
+}
+
+// What predicts the passes of heads of that shape; nothing where the machine is not known.
+DraftForecast head_forecast(const ModelConfig& shape, const WeightSizes& sizes, const EngineConfig& config,
+                            const DraftGround& ground, uint32_t rows, uint32_t logit_rows) {
+  if (ground.priced == nullptr) return DraftForecast();
+  return DraftForecast(std::make_unique<PerfModel>(shape, sizes, ground.priced->machine,
+                                                   PerfModel::Options{.threads = ground.pool.size(),
+                                                                      .kv_type = config.kv_type,
+                                                                      .max_rows = rows,
+                                                                      .max_logit_rows = logit_rows}));
+}
+
+Made make_medusa(const DrafterSpec& spec, const EngineConfig& config, const DraftGround& ground) {
+  KVASIR_ASSIGN_OR_RETURN(MedusaWeights weights,
+                          load_medusa(spec.argument, ground.model, frequent_tokens(ground)));
+  KVASIR_RETURN_IF_ERROR(check_draft_memory(weights.bytes(), config, read_memory()));
+  spdlog::info("{} Medusa heads {}: {} MiB, {} of {} tokens guessed", weights.heads.size(), spec.argument,
+               weights.bytes() >> 20, weights.outputs[0]->ids().size(), ground.model.config().vocab_size);
+  ModelConfig shape;
+  shape.hidden_dim = weights.width();
+  shape.head_dim = ground.model.config().head_dim;
+  const auto heads = static_cast<uint32_t>(weights.heads.size());
+  DraftForecast forecast = head_forecast(shape, MedusaDrafter::sizes(weights), config, ground,
+                                         config.max_num_seqs, config.max_num_seqs * heads);
+  return Made(
+      std::make_unique<MedusaDrafter>(std::move(weights), ground.kernels, ground.pool,
+                                      MedusaDrafter::Options{.slots = config.max_num_seqs,
+                                                             .vocab = ground.model.config().vocab_size,
+                                                             .end_tokens = ground.tokenizer.end_tokens()},
+                                      std::move(forecast)));
+}
+
+// A pool for so many tokens as the target's holds, of a layer's K and V.
+Result<uint32_t> eagle_pool(const KvLayout& layout, const EngineConfig& config, const DraftGround& ground) {
+  const ModelConfig& target = ground.model.config();
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout target_layout,
+                          KvLayout::make(target.kv_layers(), config.block_size, config.kv_type));
+  const uint32_t length = config.max_model_len != 0 ? config.max_model_len : target.context_length;
+  return draft_pool_blocks(layout, target_layout, config, std::min(length, target.context_length),
+                           read_memory());
+}
+
+Made make_eagle(const DrafterSpec& spec, const EngineConfig& config, const DraftGround& ground) {
+  KVASIR_ASSIGN_OR_RETURN(EagleWeights weights,
+                          load_eagle(spec.argument, ground.model, frequent_tokens(ground)));
+  const uint64_t windows =
+      uint64_t{config.max_num_seqs} * EagleDrafter::kWindow * weights.feature_width() * sizeof(float);
+  KVASIR_RETURN_IF_ERROR(check_draft_memory(weights.bytes() + windows, config, read_memory()));
+  const ModelConfig shape = weights.config;
+  KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
+                          KvLayout::make(shape.kv_layers(), config.block_size, config.kv_type));
+  KVASIR_ASSIGN_OR_RETURN(const uint32_t blocks, eagle_pool(layout, config, ground));
+  spdlog::info("{} head {}: {} MiB of weights, a KV pool of {} MiB, {} of {} tokens guessed",
+               weights.fuses_layers ? "EAGLE-3" : "EAGLE", spec.argument, weights.bytes() >> 20,
+               blocks * layout.block_bytes() >> 20, weights.output->ids().size(), shape.vocab_size);
+  const uint32_t most_rows = std::max(EagleDrafter::kRows, config.max_num_seqs);
+  DraftForecast forecast =
+      head_forecast(shape, EagleDrafter::sizes(weights), config, ground, most_rows, most_rows);
+  try {
+    return Made(
+        std::make_unique<EagleDrafter>(std::move(weights), ground.model, ground.kernels, layout, ground.pool,
+                                       EagleDrafter::Options{.slots = config.max_num_seqs,
+                                                             .blocks = blocks,
+                                                             .vocab = shape.vocab_size,
+                                                             .end_tokens = ground.tokenizer.end_tokens()},
+                                       std::move(forecast)));
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted(fmt::format("the machine does not give {} MiB for the EAGLE head's KV pool",
+                                          blocks * layout.block_bytes() >> 20));
+  }
+}
+
 constexpr Row kDrafters[] = {
     {{"ngram", "", "what followed the last tokens earlier in the same text", true}, make_ngram},
+    {{"suffix", "", "all places of the same text that look like its end, weighed", true}, make_suffix},
+    {{"outputs", "MIB", "as suffix, and past answers under the same cache salt, MIB of which are kept",
+      false},
+     make_outputs},
     {{"draft", "FILE",
       "a smaller model with the same vocabulary; FILE:N guesses the N most frequent tokens only, FILE:0 all",
       false},
      make_model_drafter},
+    {{"medusa", "FILE", "Medusa heads trained for the model (safetensors)", false}, make_medusa},
+    {{"eagle", "FILE", "an EAGLE-1 or EAGLE-3 head trained for the model (safetensors)", false}, make_eagle},
     {{"layers", "N", "the model's own first N layers; 0-7+20-29 chooses others", false}, make_layer_skip},
 };
 

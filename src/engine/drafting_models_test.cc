@@ -3,13 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cctype>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "base/build_kind.h"
+#include "engine/collect_answers.h"
 #include "engine/drafters.h"
 #include "engine/llm.h"
 
@@ -56,36 +58,19 @@ std::vector<Request> requests(const Tokenizer& tokenizer, float temperature, uin
   return out;
 }
 
-struct Answered {
-  std::vector<TokenId> tokens;
-  std::vector<SampledToken> logprobs;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;
-};
-
 // All at once, or one after the other.
-std::vector<Answered> ask(Engine& engine, const std::vector<Request>& asked, bool at_once) {
-  std::vector<Answered> out(asked.size());
-  std::atomic<size_t> ended = 0;
-  const auto wait = [&](size_t count) {
-    while (ended < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  };
-  for (size_t i = 0; i < asked.size(); ++i) {
-    const auto id = engine.submit(asked[i], [&, i](TokenEvent&& e) {
-      out[i].tokens.insert(out[i].tokens.end(), e.tokens.begin(), e.tokens.end());
-      for (SampledToken& t : e.logprobs) out[i].logprobs.push_back(std::move(t));
-      out[i].text += e.text;
-      out[i].finish = e.finish;
-      if (e.finish != FinishReason::kNone) ++ended;
-    });
-    EXPECT_TRUE(id.ok()) << id.status().message();
-    if (!at_once) wait(i + 1);
+std::vector<CollectedAnswer> ask(Engine& engine, const std::vector<Request>& asked, bool at_once) {
+  std::vector<CollectedAnswer> out;
+  for (size_t i = 0; i < asked.size(); i += at_once ? asked.size() : 1) {
+    auto some = collect_answers(engine, at_once ? asked : std::vector<Request>{asked[i]});
+    EXPECT_TRUE(some.ok()) << some.message();
+    if (!some.ok()) return std::vector<CollectedAnswer>(asked.size());
+    std::move(some->begin(), some->end(), std::back_inserter(out));
   }
-  wait(asked.size());
   return out;
 }
 
-void expect_equal(const std::vector<Answered>& a, const std::vector<Answered>& b) {
+void expect_equal(const std::vector<CollectedAnswer>& a, const std::vector<CollectedAnswer>& b) {
   for (size_t i = 0; i < a.size(); ++i) {
     EXPECT_EQ(a[i].tokens, b[i].tokens) << "request " << i;
     EXPECT_EQ(a[i].text, b[i].text);
@@ -128,7 +113,7 @@ TEST_P(DraftingModels, AnswersAreThoseWithoutGuesses) {
   Llm& llm = **opened;
   for (const float temperature : {0.0f, 0.8f}) {
     const std::vector<Request> asked = requests(llm.tokenizer(), temperature, 4, pair.tokens);
-    const std::vector<Answered> without = ask(llm.engine(), asked, true);
+    const std::vector<CollectedAnswer> without = ask(llm.engine(), asked, true);
     for (const uint32_t most : {1u, 3u, 8u}) {
       for (const bool at_once : {true, false}) {
         if (!at_once && most != 3) continue;

@@ -32,6 +32,9 @@ struct SpeculationConfig {
   // Verify all guesses, whatever that costs: for measurements and tests. Otherwise as many as the predicted
   // cost of steps makes worth while, which may be none.
   bool always = false;
+  // Verify none, though drafters that are free make theirs and these are compared with what comes: for
+  // measurements of what that costs.
+  bool never = false;
   // How a guess becomes a token of a sampled answer. By match: if it is the token that would have come
   // without it; answers are then the same with and without speculation. By rejection: with the probability
   // that the distributions allow, which is at least as often; answers are then other draws of the same

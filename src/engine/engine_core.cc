@@ -18,12 +18,16 @@ Scheduler::Options scheduler_options(const EngineConfig& config, const StepCosts
           config.max_model_len, costs,           config.max_itl_seconds};
 }
 
-Speculator::Options speculator_options(const EngineConfig& config, const StepCosts* costs) {
+Speculator::Options speculator_options(const EngineConfig& config, const StepCosts* costs,
+                                       uint32_t hidden_dim) {
   return {.max_num_seqs = config.max_num_seqs,
           .max_model_len = config.max_model_len,
           .costs = costs,
+          .max_rows = model_limits(config).max_rows,
+          .hidden_dim = hidden_dim,
           .most = config.speculation.most,
-          .always = config.speculation.always};
+          .always = config.speculation.always,
+          .never = config.speculation.never};
 }
 
 std::unique_ptr<StepForecast> make_forecast(std::unique_ptr<PerfModel> perf) {
@@ -46,7 +50,8 @@ EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint3
       forecast_(make_forecast(std::move(perf))),
       scheduler_(scheduler_options(config, forecast_.get()), layout_, pool_, cache_),
       runner_(model, layout_, blocks, model_limits(config), config.max_num_seqs),
-      speculator_(speculator_options(config, forecast_.get()), std::move(drafters), runner_.store()),
+      speculator_(speculator_options(config, forecast_.get(), model.config().hidden_dim), std::move(drafters),
+                  runner_.store()),
       recorder_(config.max_model_len),
       sampler_(pool, tokenizer, config.max_num_seqs, model_limits(config).max_logit_rows,
                config.max_model_len, config.speculation.accept == SpeculationConfig::Accept::kRejection),
@@ -141,7 +146,8 @@ void EngineCore::step() {
   const double before = monotonic_seconds();
   trace_step(plan);
   trace_.enter(EngineTrace::Phase::kComputing, before);
-  runner_.run(plan, wanted_);
+  runner_.run(plan, wanted_, speculator_.watch(plan));
+  speculator_.show();
   const double now = monotonic_seconds();
   trace_.enter(EngineTrace::Phase::kChoosing, now);
   sampler_.clear();

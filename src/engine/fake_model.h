@@ -61,6 +61,7 @@ class FakeLm final : public CausalLm {
     config_.context_length = options.context;
     config_.layers = static_cast<uint32_t>(options.windows.size());
     config_.windows = options.windows;
+    config_.hidden_dim = 2;
     config_.kv_heads = 1;
     config_.head_dim = sizeof(fake::Slot) / 4;  // K and V of two bytes a value
   }
@@ -81,6 +82,11 @@ class FakeLm final : public CausalLm {
           std::find(batch.layers.begin(), batch.layers.end(), l) != batch.layers.end())
         run_layer(l, batch, kv);
     }
+    for (size_t i = 0; i < batch.hidden.rows.size(); ++i) {
+      for (size_t p = 0; p < batch.hidden.points.size(); ++p)
+        write_hidden(hidden_[batch.hidden.rows[i]],
+                     batch.hidden.out + 2 * (i * batch.hidden.points.size() + p));
+    }
     const uint32_t head = batch.head_tokens == 0 ? config_.vocab_size : batch.head_tokens;
     std::vector<float> out(config_.vocab_size);
     for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
@@ -97,6 +103,14 @@ class FakeLm final : public CausalLm {
       best[i].add(out.data(), head, 0, kernel_table(best_isa()));
     }
   }
+
+  // Its hidden state, of width two: halves of the row's mix, whatever the point.
+  static void write_hidden(uint64_t hidden, float* out) {
+    out[0] = static_cast<float>(hidden >> 40);
+    out[1] = static_cast<float>(hidden & 0xFFFFFF);
+  }
+  void read_embedding(TokenId token, float* out) const override { write_hidden(fake::embed(token, 0), out); }
+  void read_head_row(TokenId token, float* out) const override { read_embedding(token, out); }
 
   std::function<void()> before_forward;
   uint64_t steps = 0;

@@ -6,6 +6,7 @@
 #endif
 
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -139,15 +140,18 @@ DraftGround Llm::draft_ground() {
           .loaded = drafts_};
 }
 
-Result<std::unique_ptr<Engine>> Llm::start_engine(EngineConfig config) {
+Result<std::unique_ptr<Engine>> Llm::start_engine(EngineConfig config,
+                                                  std::vector<std::unique_ptr<Drafter>> more) {
   const Result<KvPoolPlan> plan = size_pool(&config);
   if (!plan.ok()) return plan.status();
-  return make_engine(config, nullptr);
+  return make_engine(config, nullptr, std::move(more));
 }
 
 Result<std::unique_ptr<Engine>> Llm::make_engine(const EngineConfig& config,
-                                                 std::unique_ptr<KvDirectory> directory) {
+                                                 std::unique_ptr<KvDirectory> directory,
+                                                 std::vector<std::unique_ptr<Drafter>> more) {
   KVASIR_ASSIGN_OR_RETURN(auto drafters, make_drafters(config, draft_ground()));
+  std::move(more.begin(), more.end(), std::back_inserter(drafters));
   std::unique_ptr<PerfModel> perf = priced_ ? priced_->perf(config, pool_->size()) : nullptr;
   return Engine::start(config, *model_, *tokenizer_, *kernels_, *pool_, std::move(perf), std::move(drafters),
                        std::move(directory));

@@ -78,9 +78,10 @@ class Llm {
   CausalLm& model() { return *model_; }
   Engine& engine() { return *engine_; }
   // A further engine over the same model, with drafters and predictions of its own. The model runs one step
-  // at a time: only one of the engines may have work. It ends before this object does. Errors are those of
-  // open().
-  Result<std::unique_ptr<Engine>> start_engine(EngineConfig config);
+  // at a time: only one of the engines may have work. It ends before this object does. `more` are drafters
+  // beside those that the configuration names. Errors are those of open().
+  Result<std::unique_ptr<Engine>> start_engine(EngineConfig config,
+                                               std::vector<std::unique_ptr<Drafter>> more = {});
   // What make_drafters() needs for such an engine.
   DraftGround draft_ground();
   ThreadPool& pool() { return *pool_; }
@@ -91,7 +92,8 @@ class Llm {
   Status load(const std::string& path, const Options& options, EngineConfig* config);
   Result<KvPoolPlan> size_pool(EngineConfig* config) const;
   Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config,
-                                              std::unique_ptr<KvDirectory> directory);
+                                              std::unique_ptr<KvDirectory> directory,
+                                              std::vector<std::unique_ptr<Drafter>> more = {});
 
   const KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;

@@ -23,6 +23,12 @@ ModelDrafter::ModelDrafter(std::shared_ptr<CausalLm> model, const KvLayout& layo
   copies_.reserve(size_t{options.slots} * layout.units());
 }
 
+DraftChances ModelDrafter::chances() const {
+  DraftChances chances;
+  chances.fill({0.75, 0.75});
+  return chances;
+}
+
 void ModelDrafter::open(uint32_t index, uint32_t max_tokens) {
   Slot& slot = slots_[index];
   CHECK(!slot.table);
@@ -159,6 +165,7 @@ void ModelDrafter::finish(Work& work) {
   const DraftJob& job = *work.job;
   Slot& slot = slots_[job.slot];
   if (work.skipped > 0) {
+    work.job->draft->from_less = true;
     slot.table->truncate_to(slot.computed);
     return;
   }

@@ -28,7 +28,8 @@ void ModelRunner::copy_blocks(const SchedulerOutput& plan) {
   for (const BlockCopy& copy : plan.copies) store_.copy_block(copy.from, copy.to);
 }
 
-void ModelRunner::run(const SchedulerOutput& plan, std::span<const uint32_t> wanted) {
+void ModelRunner::run(const SchedulerOutput& plan, std::span<const uint32_t> wanted,
+                      const HiddenTap& hidden) {
   CHECK(plan.rows <= limits_.max_rows && plan.logit_rows <= limits_.max_logit_rows);
   CHECK(wanted.size() == plan.logit_rows);
   tokens_.clear();
@@ -48,8 +49,13 @@ void ModelRunner::run(const SchedulerOutput& plan, std::span<const uint32_t> wan
   }
   uint32_t whole = 0;
   for (const uint32_t want : wanted) slots_.push_back(want == kAllLogits ? whole++ : kBestOnly);
-  model_.forward({tokens_, positions_, sequences_, logit_rows_, wanted}, store_,
-                 logits_.as<float>().subspan(0, whole * vocab_), best_);
+  model_.forward({.tokens = tokens_,
+                  .positions = positions_,
+                  .sequences = sequences_,
+                  .logit_rows = logit_rows_,
+                  .logits_wanted = wanted,
+                  .hidden = hidden},
+                 store_, logits_.as<float>().subspan(0, whole * vocab_), best_);
 }
 
 RowLogits ModelRunner::logits(uint32_t logit_row) {

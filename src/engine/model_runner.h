@@ -28,7 +28,8 @@ class ModelRunner {
   // Makes the plan's block copies: before anything is computed for it, guesses included.
   void copy_blocks(const SchedulerOutput& plan);
   // Computes it. `wanted`: for each logit row of the plan, as ForwardBatch::logits_wanted.
-  void run(const SchedulerOutput& plan, std::span<const uint32_t> wanted);
+  // `hidden`: hidden states to be handed out, of rows of the plan.
+  void run(const SchedulerOutput& plan, std::span<const uint32_t> wanted, const HiddenTap& hidden = {});
 
   // A logit row of the plan that was run last.
   RowLogits logits(uint32_t logit_row);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/clock.h"
 
 namespace kvasir {
@@ -11,9 +12,12 @@ namespace {
 
 // Guesses must promise this much more tokens per second than the step without them: what is predicted is
 // never exact, and a wrong guess is paid for.
-constexpr double kMargin = 1.03;
+constexpr double kMargin = 1.02;
 constexpr double kNewest = 0.05;  // weight of the newest step in how far steps are from what is predicted
 constexpr double kFarthest = 2;   // one step counts as so many times the prediction at most
+// What was seen of steps with drafts is forgotten by so much with each step without: that they were slow once
+// is no reason never to look again.
+constexpr double kForgotten = 1.0 / 256;
 
 constexpr double kMostTrialSeconds = 1;  // that may be saved up for trials
 // What a drafter has to catch up with is shared by the guesses of so many tokens to come.
@@ -28,17 +32,20 @@ void follow(double& ratio, double measured_over_predicted) {
 Speculator::Speculator(const Options& options, std::vector<std::unique_ptr<Drafter>> drafters, KvStore& kv)
     : options_(options),
       drafters_(std::move(drafters)),
-      acceptance_(drafters_.size()),
+      from_less_(drafters_.size()),
       trials_(drafters_.size(), 0) {
   CHECK(options.most <= Draft::kMost);
   if (drafters_.empty()) return;
   for (const auto& drafter : drafters_) {
     stats_.push_back({.name = drafter->name()});
+    acceptance_.emplace_back(drafter->chances());
     drafter->attach(kv);
   }
   slots_.resize(options.max_num_seqs);
   for (Slot& slot : slots_) slot.views.resize(drafters_.size());
   for (uint32_t i = options.max_num_seqs; i-- > 0;) free_slots_.push_back(i);
+  for (uint32_t d = 0; d < drafters_.size(); ++d) watch_.add(*drafters_[d], d);
+  watch_.reserve(options.max_rows, options.hidden_dim);
   planner_.reserve(options.max_num_seqs, static_cast<uint32_t>(drafters_.size()));
   jobs_.reserve(options.max_num_seqs);
 }
@@ -172,7 +179,8 @@ DraftPlanner::Bid Speculator::bid_of(const Slot& slot, uint32_t drafter) const {
   const View& view = slot.views[drafter];
   const bool free = drafters_[drafter]->is_free();
   const uint32_t evidence = free ? view.guess.evidence : view.last_evidence;
-  DraftPlanner::Bid bid{.drafter = drafter, .most = free ? view.guess.size : room(*slot.choice)};
+  const uint32_t most = std::min(room(*slot.choice), drafters_[drafter]->most());
+  DraftPlanner::Bid bid{.drafter = drafter, .most = free ? view.guess.size : most};
   double reach = 1;
   for (uint32_t place = 0; place < bid.most; ++place) {
     reach *= view.acceptance.rate(acceptance_[drafter].rate(evidence, place));
@@ -213,12 +221,20 @@ void Speculator::choose_most() {
 }
 
 void Speculator::choose() {
-  predicted_gain_ = planner_.plan(
-      {.costs = options_.costs, .load = base_, .plain = plain_, .verifying = verifying_, .margin = kMargin},
-      drafters_);
+  predicted_gain_ = planner_.plan({.costs = options_.costs,
+                                   .load = base_,
+                                   .plain = plain_,
+                                   .verifying = plain_ * verifying_,
+                                   .margin = kMargin},
+                                  drafters_);
   for (DraftPlanner::Candidate& candidate : planner_.candidates()) {
     Slot& slot = slots_[candidate.slot];
-    slot.trial = candidate.chosen == 0 && try_drafter(candidate);
+    if (spdlog::should_log(spdlog::level::debug)) {
+      spdlog::debug("request {}: {}", static_cast<uint64_t>(slot.choice->request.id),
+                    planner_.explain(candidate));
+    }
+    if (options_.never) candidate.chosen = 0;
+    slot.trial = candidate.chosen == 0 && !options_.never && try_drafter(candidate);
   }
 }
 
@@ -298,7 +314,7 @@ void Speculator::draft(Scheduler& scheduler) {
       View& view = slots_[job.slot].views[d];
       Draft& planned = slots_[job.slot].choice->draft;
       CHECK(view.guess.size <= planned.size);
-      view.last_evidence = view.guess.evidence;
+      if (!view.guess.from_less) view.last_evidence = view.guess.evidence;
       short_of = short_of || view.guess.size < planned.size;
       if (view.guess.size == 0) {
         ++stats_[d].off[static_cast<size_t>(NoDraft::kNoGuess)];
@@ -308,7 +324,33 @@ void Speculator::draft(Scheduler& scheduler) {
     }
   }
   drafting_seconds_ = monotonic_seconds() - start;
-  if (short_of) scheduler.trim_drafts();
+  if (!short_of) return;
+  scheduler.trim_drafts();
+  step_has_drafts_ =
+      std::ranges::any_of(scheduler.running(), [](const Sequence* s) { return s->draft.size > 0; });
+}
+
+// Drafters see a sequence from its prompt on, as far as they may guess for it.
+HiddenTap Speculator::watch(const SchedulerOutput& plan) {
+  if (!watch_.any()) return {};
+  watch_.begin();
+  for (const SchedulerOutput::Item& item : plan.items) {
+    Choice& choice = static_cast<Choice&>(*item.sequence);
+    const bool wanted = (choice.request.request.drafters & watch_.drafters()) != 0;
+    watch_.add_rows(wanted && open(choice) ? choice.draft_slot : HiddenWatch::kNobody, choice.computed,
+                    item.rows);
+  }
+  return watch_.tap();
+}
+
+void Speculator::show() {
+  if (!watch_.any()) return;
+  for (const HiddenWatch::Seen& seen : watch_.seen()) {
+    const Slot& slot = slots_[seen.slot];
+    for (const HiddenWatch::Watcher& watcher : watch_.watchers()) {
+      if (may_draft(slot, watcher.index)) watcher.drafter->see(seen.slot, watch_.rows_for(watcher, seen));
+    }
+  }
 }
 
 void Speculator::settle(Choice& choice, uint32_t new_tokens) {
@@ -321,8 +363,12 @@ void Speculator::settle(Choice& choice, uint32_t new_tokens) {
   }
   for (uint32_t d = 0; d < drafters_.size(); ++d) {
     View& view = slot.views[d];
-    if (view.guess.size > 0 && (d == slot.drafter || !view.check.open())) view.check.start(view.guess);
-    for (const TokenId token : came) view.check.compare(token, acceptance_[d], view.acceptance);
+    if (view.guess.size > 0 && (d == slot.drafter || !view.check.open())) {
+      view.check.start(view.guess);
+      view.checks_less = view.guess.from_less;
+    }
+    Acceptance& all = view.checks_less ? from_less_[d] : acceptance_[d];
+    for (const TokenId token : came) view.check.compare(token, all, view.acceptance);
     view.guess.clear();
   }
   slot.drafter = kNobody;
@@ -355,7 +401,12 @@ void Speculator::observe(double predicted, double measured) {
   if (!enabled()) return;
   trial_seconds_ = std::min(kMostTrialSeconds, trial_seconds_ + kTrialShare * measured);
   if (predicted <= 0) return;
-  follow(step_has_drafts_ ? verifying_ : plain_, measured / predicted);
+  if (step_has_drafts_) {
+    follow(verifying_, measured / predicted / plain_);
+  } else {
+    follow(plain_, measured / predicted);
+    verifying_ += kForgotten * (1 - verifying_);
+  }
 }
 
 }  // namespace kvasir

@@ -12,6 +12,7 @@
 #include "decoding/drafter.h"
 #include "engine/choice.h"
 #include "engine/draft_planner.h"
+#include "engine/hidden_watch.h"
 #include "engine/scheduler.h"
 
 namespace kvasir {
@@ -37,12 +38,15 @@ class Speculator {
     uint32_t max_model_len = 0;
     const StepCosts* costs =
         nullptr;                   // null: nothing can be predicted, and nothing is drafted but by `always`
+    uint32_t max_rows = 0;         // of a step
+    uint32_t hidden_dim = 0;       // of the target
     uint32_t most = Draft::kMost;  // guesses per sequence and step
     bool always = false;           // draft as many as there are, whatever they cost
+    bool never = false;            // learn and plan, but verify nothing
   };
   static constexpr uint32_t kTrialTokens = 2;
   static constexpr uint32_t kEarlyTrial = 4, kFirstTrial = 64, kRarestTrial = 512;  // steps
-  static constexpr uint32_t kEarlyTrials = 8;  // of a drafter, after kEarlyTrial steps and whatever they cost
+  static constexpr uint32_t kEarlyTrials = 4;  // of a drafter, after kEarlyTrial steps and whatever they cost
   static constexpr double kTrialShare = 0.01;
 
   // `kv`: where the target keeps K and V.
@@ -55,6 +59,10 @@ class Speculator {
   void propose(Scheduler& scheduler);
   // After it was planned: has the drafters that cost something fill the room that the plan gave them.
   void draft(Scheduler& scheduler);
+  // Hidden states that the plan's pass is to hand out, for drafters that want them; once it has run, show()
+  // gives them to the drafters, before anything is committed.
+  HiddenTap watch(const SchedulerOutput& plan);
+  void show();
   // A choice that was given a row (and perhaps more for its draft) now has these new tokens at its end.
   void settle(Choice& choice, uint32_t new_tokens);
   // What a step that carried drafts, or none, was predicted to take and took, drafting itself left out.
@@ -78,6 +86,7 @@ class Speculator {
     uint32_t idle = 0;      // steps since it was last asked,
     uint32_t patience = 0;  // and how many there are to be before it is tried again
     DraftCheck check;
+    bool checks_less = false;  // the draft that is being compared was guessed from less
     SequenceAcceptance acceptance;
   };
   struct Slot {
@@ -109,9 +118,11 @@ class Speculator {
   Options options_;
   std::vector<std::unique_ptr<Drafter>> drafters_;
   std::vector<Acceptance> acceptance_;  // of each drafter
+  std::vector<Acceptance> from_less_;   // of its guesses from less
   std::vector<DrafterStats> stats_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
+  HiddenWatch watch_;
   DraftPlanner planner_;
   std::vector<DraftJob> jobs_;
   StepLoad base_;                 // of the step without drafts
@@ -121,7 +132,8 @@ class Speculator {
   std::array<uint64_t, kNoDrafts> without_{};
   double predicted_gain_ = 1;
   bool step_has_drafts_ = false;
-  double plain_ = 1, verifying_ = 1;  // measured over predicted, of steps without and with drafts
+  // Measured over predicted: of steps without drafts, and by how much more that is with drafts.
+  double plain_ = 1, verifying_ = 1;
 };
 
 }  // namespace kvasir

@@ -51,16 +51,19 @@ struct Case {
   std::vector<uint32_t> rows;  // of those, the last ones that are asked for
   std::vector<uint32_t> cuts;  // of splits; none: one call for all
   uint32_t window = 0;
+  uint32_t latent = 0;  // of head_dim values; 0: K and V
 };
 
 void expect_equal(const AttentionParam& p, const Case& c, const std::string& what) {
-  TestKv kv(p.type, Family::pool_tokens(c.block_size, c.prefix, c.own), c.block_size, 2, c.head_dim, c.units);
+  TestKv kv(p.type, Family::pool_tokens(c.block_size, c.prefix, c.own), c.block_size, c.latent == 0 ? 2 : 1,
+            c.head_dim, c.units, c.latent);
   kv.write_all(91);
   const Family family(kv, c.prefix, c.own);
-  const AttentionKnobs knobs{.kv_head = 1,
+  const bool sunk = c.window == 0 && c.latent == 0;  // latent rows have no sinks
+  const AttentionKnobs knobs{.kv_head = c.latent == 0 ? 1u : 0u,
                              .window = c.window,
                              .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-                             .sink = c.window == 0 ? 0.5f : AttentionKnobs{}.sink};
+                             .sink = sunk ? 0.5f : AttentionKnobs{}.sink};
   TestRows all;
   std::vector<AttentionSequence> sequences;
   std::vector<float> want;
@@ -75,7 +78,7 @@ void expect_equal(const AttentionParam& p, const Case& c, const std::string& wha
     all.positions.insert(all.positions.end(), rows.positions.begin(), rows.positions.end());
     all.q.insert(all.q.end(), rows.q.begin(), rows.q.end());
   }
-  ASSERT_LE(all.size(), kAttnMaxRows);
+  ASSERT_LE(all.size(), c.latent == 0 ? kAttnMaxRows : kLatentMaxRows);
   TestCall together(kv, all, knobs, 0, all.size());
   together.args.sequences = sequences.data();
   together.args.sequence_count = static_cast<uint32_t>(sequences.size());
@@ -102,6 +105,34 @@ TEST_P(AttentionCascade, EqualsOneCallPerSequence) {
       c.own.push_back(c.rows.back() + random() % pick({1, 40, 100}));
       left -= c.rows.back();
     }
+    expect_equal(GetParam(), c, "case " + std::to_string(i));
+  }
+}
+
+// The same over latent rows: tiles of sixteen rows, each sequence in tiles of its own.
+TEST_P(AttentionCascade, LatentRowsEqualOneCallPerSequence) {
+  std::mt19937 random(8);
+  const auto pick = [&](std::initializer_list<uint32_t> of) { return *(of.begin() + random() % of.size()); };
+  for (uint32_t i = 0; i < 16; ++i) {
+    Case c;
+    c.block_size = pick({16, 32, 64});
+    c.group = pick({1, 4, 9, 16, 40});
+    c.latent = pick({32, 64, 128});
+    c.head_dim = c.latent + pick({16, 32, 64});
+    c.units = pick({1, 3});
+    c.prefix = pick({64, 192, 960, 1024});
+    for (uint32_t left = kLatentMaxRows; c.own.size() < pick({2, 3, 5});) {
+      c.rows.push_back(c.group < 40 ? pick({1, 1, 2}) : 1);
+      c.own.push_back(c.rows.back() + random() % pick({1, 40, 100}));
+      const uint32_t lanes = (c.rows.back() * c.group + 15) / 16 * 16;
+      if (lanes > left) {
+        c.rows.pop_back();
+        c.own.pop_back();
+        break;
+      }
+      left -= lanes;
+    }
+    if (i % 2 == 1) c.cuts = {0, 1, 3};
     expect_equal(GetParam(), c, "case " + std::to_string(i));
   }
 }

@@ -33,12 +33,12 @@ inline std::string attention_test_name(const testing::TestParamInfo<AttentionPar
   return name + "_" + std::string(kv_type_name(info.param.type));
 }
 
-// One sequence's K and V in shuffled blocks. Every slot that was never written holds NaN (its scale does, if
-// it is int8), as do the blocks of nobody.
+// One sequence's K and V, or latent rows (`latent` of head_dim values, one head), in shuffled blocks. Every
+// slot that was never written holds NaN (its scale does, if it is int8), as do the blocks of nobody.
 class TestKv {
  public:
   TestKv(KvType type, uint32_t tokens, uint32_t block_size, uint32_t heads, uint32_t head_dim,
-         uint32_t units = 1)
+         uint32_t units = 1, uint32_t latent = 0)
       : tokens_(tokens), units_(units) {
     const uint32_t count = (tokens + block_size - 1) / block_size;
     const size_t plane = kv_element_bytes(type) * heads * block_size * head_dim;
@@ -50,6 +50,7 @@ class TestKv {
                .block_size = block_size,
                .kv_heads = heads,
                .head_dim = head_dim,
+               .latent = latent,
                .type = type,
                .v_offset = plane + 32,
                .scale_offset = 2 * plane + 64};
@@ -96,10 +97,13 @@ class TestKv {
   // Element d of K and of V as stored.
   float k(uint32_t position, uint32_t head, uint32_t d) const {
     const uint32_t slot = position % planes_.block_size;
+    if (planes_.latent != 0)
+      return element(position, 0, slot * planes_.head_dim + d, d < planes_.latent ? 0 : 1);
     const size_t at = ((head * planes_.block_size + slot / 16 * 16) * planes_.head_dim) + d * 16 + slot % 16;
     return element(position, 0, at, head);
   }
   float v(uint32_t position, uint32_t head, uint32_t d) const {
+    if (planes_.latent != 0) return k(position, head, d);
     const uint32_t slot = position % planes_.block_size;
     const size_t at = (head * planes_.block_size + slot) * planes_.head_dim + d;
     return element(position, planes_.v_offset, at, planes_.kv_heads + head);
@@ -158,13 +162,13 @@ inline float sink_of(const AttentionKnobs& knobs, const std::vector<float>& q) {
   return knobs.sink + q[0];
 }
 
-// Arguments of a call and what they point to; the results are out, [rows][head_dim].
+// Arguments of a call and what they point to; the results are out, [rows][value_dim].
 struct TestCall {
   TestCall(const TestKv& kv, const TestRows& rows, const AttentionKnobs& knobs, size_t begin, size_t end)
-      : out((end - begin) * kv.planes().head_dim) {
+      : out((end - begin) * kv.planes().value_dim()) {
     for (size_t r = begin; r < end; ++r) {
       q.push_back(rows.q[r].data());
-      results.push_back(out.data() + (r - begin) * kv.planes().head_dim);
+      results.push_back(out.data() + (r - begin) * kv.planes().value_dim());
     }
     sequence = {kv.table(), static_cast<uint32_t>(end - begin)};
     args.kv = kv.planes();
@@ -194,7 +198,7 @@ struct TestCall {
 
   // The same in pieces: splits [cuts[i], cuts[i + 1]) each, last piece first, then merged row by row.
   void run_cut(Isa isa, const std::vector<uint32_t>& cuts) {
-    const uint32_t width = attention_partial_floats(args.kv.head_dim);
+    const uint32_t width = attention_partial_floats(args.kv.value_dim());
     const size_t per_row = size_t{cuts.back() - cuts[0]} * width;
     std::vector<float> partials(args.rows * per_row, std::numeric_limits<float>::quiet_NaN());
     std::vector<float*> places(args.rows);
@@ -211,7 +215,7 @@ struct TestCall {
       const uint32_t seen = args.window != 0 && position + 1 > args.window ? position + 1 - args.window : 0;
       const uint32_t first = seen / kAttnSplit;
       kernel_table(isa).merge_attention(partials.data() + r * per_row + size_t{first - cuts[0]} * width,
-                                        position / kAttnSplit + 1 - first, args.kv.head_dim, sinks[r],
+                                        position / kAttnSplit + 1 - first, args.kv.value_dim(), sinks[r],
                                         results[r]);
     }
   }
@@ -223,7 +227,7 @@ struct TestCall {
   AttentionArgs args;
 };
 
-// Runs rows [begin, end) in one call; the result is [rows * head_dim].
+// Runs rows [begin, end) in one call; the result is [rows * value_dim].
 inline std::vector<float> attend(Isa isa, const TestKv& kv, const TestRows& rows, const AttentionKnobs& knobs,
                                  size_t begin, size_t end) {
   TestCall call(kv, rows, knobs, begin, end);

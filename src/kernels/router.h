@@ -26,7 +26,7 @@ struct RouterShape {
 };
 
 // The experts of one row, best first, ties to the lowest id, and what their results are multiplied with. The
-// same bits on every instruction set (docs/numerics.md, rule 7). `bias`, null or [experts], is added to the
+// same bits on every instruction set (docs/numerics.md, rule 6). `bias`, null or [experts], is added to the
 // scores for the choice alone. NaN ranks below every number. Allocates nothing.
 void choose_experts(const RouterShape& shape, const float* logits, const float* bias, uint32_t* experts,
                     float* weights);

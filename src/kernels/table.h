@@ -51,15 +51,21 @@ inline constexpr size_t kLinearScratchBytes = size_t{1} << 20;
 //   K[b][h][t/16][dim][t%16]  (tiles of 16 tokens, transposed: scores need no horizontal sum)
 //   V[b][h][t][dim]
 //   int8 only, f32: K's scales [b][h][t], right after them V's [b][h][t]
+// Latent rows (multi-head latent attention, arXiv 2405.04434) have one KV head and one plane:
+//   row[b][t][dim]  the latent, then the rotated key: as K all of it, as V the latent alone
+//   int8 only, f32: the latents' scales [b][t], right after them the rotated keys' [b][t]
 struct KvPlanes {
   std::byte* base = nullptr;  // of this layer in block 0
   size_t block_stride = 0;    // from a block to the next, for this layer
   uint32_t block_size = 0;    // tokens per block, a multiple of 16
   uint32_t kv_heads = 0;
-  uint32_t head_dim = 0;  // of K and of V
+  uint32_t head_dim = 0;  // of K, and of V unless rows are latent
+  uint32_t latent = 0;    // values of a latent; 0: K and V planes
   KvType type = KvType::kF16;
   size_t v_offset = 0;      // from a layer's K plane to its V plane
   size_t scale_offset = 0;  // from a layer's K plane to its scales, multiples of 64
+
+  uint32_t value_dim() const { return latent != 0 ? latent : head_dim; }
 };
 
 // Attention of some query rows under one KV head over their whole visible context. Rows are (token, query
@@ -71,6 +77,12 @@ inline constexpr uint32_t kAttnChunk = 64;
 inline constexpr uint32_t kAttnSplit = 1024;
 inline constexpr uint32_t kAttnMaxRows = 96;
 inline constexpr uint32_t kAttnMaxHeadDim = 256;  // head_dim: any multiple of 16 up to it
+// Of latent rows: a call takes rows by sixteens, each sequence's rounded up; latent and rotated key are
+// multiples of 16 up to these.
+inline constexpr uint32_t kLatentLanes = 16;
+inline constexpr uint32_t kLatentMaxRows = 128;
+inline constexpr uint32_t kMaxLatent = 512;
+inline constexpr uint32_t kMaxRotatedKey = 128;
 
 // A sequence of a call: its next `rows` rows. Position p lives in blocks[p / block_size * block_stride].
 struct AttentionSequence {
@@ -87,15 +99,16 @@ struct AttentionArgs {
   // Positions below it lie in the same blocks for every sequence and every row sees all of them: they are
   // read once for all rows. A multiple of kAttnChunk.
   uint32_t shared = 0;
-  uint32_t rows = 0;                   // of all sequences, <= kAttnMaxRows
+  uint32_t rows = 0;                   // of all sequences, <= kAttnMaxRows (kLatentMaxRows)
   const float* const* q = nullptr;     // [rows] -> head_dim floats, after RoPE
-  float* const* out = nullptr;         // [rows] -> head_dim floats
+  float* const* out = nullptr;         // [rows] -> value_dim floats
   const int32_t* positions = nullptr;  // [rows], not descending within a sequence
   uint32_t window = 0;
   float scale = 1.0f;    // applied to q before the product
   float softcap = 0.0f;  // 0: none; else s = cap * tanh(s / cap)
   // [rows] or null: one more score of each row, which no position has and whose V is zero. It joins as a
-  // partial result of its own behind all others; calls for partial results leave it to merge_attention.
+  // partial result of its own behind all others; calls for partial results leave it to merge_attention. Null
+  // where rows are latent.
   const float* sinks = nullptr;
   // A call for some splits only: partials[r] takes row r's partial result of split split_begin, the results
   // of later splits follow it; nothing is written for a split that the row does not see, and `out` is not
@@ -108,10 +121,10 @@ struct AttentionArgs {
 inline constexpr size_t kAttnScratchBytes = size_t{1} << 20;
 
 // A partial result: the largest score, the sum of exp(score - largest), and from kAttnPartialHead on V
-// weighted by those, head_dim floats.
+// weighted by those, value_dim floats.
 inline constexpr uint32_t kAttnPartialHead = 16;
-constexpr uint32_t attention_partial_floats(uint32_t head_dim) {
-  return kAttnPartialHead + head_dim;
+constexpr uint32_t attention_partial_floats(uint32_t value_dim) {
+  return kAttnPartialHead + value_dim;
 }
 
 struct LogitScan {
@@ -122,6 +135,7 @@ struct LogitScan {
 enum class Activation : uint8_t {
   kSilu,
   kGeluTanh,
+  kRelu,
   kClampedSwiglu,  // gpt-oss: act(min(g, 7)) * (clamp(u, -7, 7) + 1), where act(x) = x * sigmoid(1.702 x)
 };
 enum class RopeKind : uint8_t {
@@ -159,13 +173,14 @@ struct KernelTable {
 
   // Writes one token's K and V of one KV head (head_dim floats each) into its slot. f16: rounded. int8: d =
   // max|x| / 127 and round_to_even(x * (1 / d)); where d is zero or subnormal d and all values are 0; where a
-  // value is infinite or NaN d is NaN and all values are 0.
+  // value is infinite or NaN d is NaN and all values are 0. A latent row is k, latent and rotated key, each
+  // with a scale of its own; v is not read.
   void (*store_kv)(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
                    const float* v);
   void (*attention)(const AttentionArgs& args);
   // The result of one row from its `count` >= 1 neighbouring partial results, merged in ascending order, and
   // its sink (-infinity: none): the bits that one call for all splits gives.
-  void (*merge_attention)(const float* partials, uint32_t count, uint32_t head_dim, float sink, float* out);
+  void (*merge_attention)(const float* partials, uint32_t count, uint32_t value_dim, float sink, float* out);
 
   // Whether any of n logits is NaN or +infinity, and the largest that is not NaN (-infinity if there is
   // none).

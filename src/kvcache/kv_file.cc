@@ -120,6 +120,7 @@ KvFileKey kv_file_key(const KvLayout& layout, std::string model, uint32_t numeri
     const KvLayout::Layer& layer = layout.layer(l);
     layers += fmt::format("{} {} {} {} {} {};", layer.group, layer.unit, layer.offset_bytes, layer.kv_heads,
                           layer.head_dim, layer.plane_bytes);
+    if (layer.latent != 0) layers += fmt::format(" latent {};", layer.latent);
   }
   return {{{"model", std::move(model)},
            {"KV type", std::string(kv_type_name(layout.type()))},

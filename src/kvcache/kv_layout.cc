@@ -11,13 +11,15 @@ namespace {
 constexpr uint32_t kTile = 16;  // tokens per tile of the K plane
 constexpr size_t kMaxBlockBytes = size_t{1} << 40;
 
-// Bytes of one layer's K and V planes and their scales in a block; 0 when that is absurd.
+// Bytes of one layer's K and V planes, or its latent rows, and their scales in a block; 0 when that is
+// absurd.
 size_t layer_bytes(const KvLayerSpec& layer, uint32_t block_size, KvType type) {
   size_t tokens = 1;  // of one head
   for (const uint32_t factor : {layer.kv_heads, block_size}) {
     if (__builtin_mul_overflow(tokens, size_t{factor}, &tokens) || tokens > kMaxBlockBytes) return 0;
   }
-  const size_t values = 2 * kv_element_bytes(type) * layer.head_dim;
+  const size_t planes = layer.latent == 0 ? 2 : 1;
+  const size_t values = planes * kv_element_bytes(type) * layer.head_dim;
   size_t bytes = 0;
   if (values == 0 || __builtin_mul_overflow(tokens, values + kv_scale_bytes(type), &bytes)) return 0;
   return bytes > kMaxBlockBytes ? 0 : bytes;
@@ -30,6 +32,12 @@ Status check_layers(std::span<const KvLayerSpec> layers, uint32_t block_size, Kv
   const size_t first = layer_bytes(layers[0], block_size, type);
   for (size_t i = 0; i < layers.size(); ++i) {
     const size_t bytes = layer_bytes(layers[i], block_size, type);
+    const KvLayerSpec& l = layers[i];
+    if (l.latent != 0 && (l.kv_heads != 1 || l.latent > l.head_dim))
+      return invalid_argument(
+          fmt::format("layer {}: {} KV heads of {} values with latents of {}: latent rows have one head that "
+                      "holds the latent",
+                      i, l.kv_heads, l.head_dim, l.latent));
     if (bytes == 0)
       return invalid_argument(
           fmt::format("layer {}: {} KV heads of {} values and blocks of {} tokens make no KV block", i,
@@ -65,8 +73,8 @@ Result<KvLayout> KvLayout::make(std::span<const KvLayerSpec> layers, uint32_t bl
     }
     ++depth[group];
     const size_t plane = kv_element_bytes(type) * spec.kv_heads * spec.head_dim * block_size;
-    layout.layers_.push_back(
-        {static_cast<uint32_t>(group), depth[group] - 1, 0, spec.kv_heads, spec.head_dim, plane});
+    layout.layers_.push_back({static_cast<uint32_t>(group), depth[group] - 1, 0, spec.kv_heads, spec.head_dim,
+                              spec.latent, plane});
   }
 
   const uint32_t per_unit = std::accumulate(depth.begin(), depth.end(), 0u, std::gcd<uint32_t, uint32_t>);

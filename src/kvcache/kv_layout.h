@@ -10,11 +10,14 @@
 
 namespace kvasir {
 
-// What one layer keeps per token: K and V of kv_heads x head_dim values. window 0 sees everything.
+// What one layer keeps per token: K and V of kv_heads x head_dim values; or, where `latent` is not 0, one row
+// of head_dim values for all heads, of which the first `latent` are V too (multi-head latent attention, arXiv
+// 2405.04434: the latent, then the rotated key). window 0 sees everything.
 struct KvLayerSpec {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
   uint32_t window = 0;
+  uint32_t latent = 0;
 };
 
 // How the layers of a model share one pool of equal blocks. Layers with the same window form a group; a
@@ -34,7 +37,8 @@ class KvLayout {
     size_t offset_bytes = 0;  // of this layer's planes inside the block: K, V, then the scales if there are
     uint32_t kv_heads = 0;
     uint32_t head_dim = 0;
-    size_t plane_bytes = 0;  // of K; V takes as many
+    uint32_t latent = 0;     // not 0: rows, and no plane of V
+    size_t plane_bytes = 0;  // of K, or of the rows; V takes as many
   };
 
   // block_size: tokens per block, a multiple of 16. Layers that share a pool must keep the same bytes per

@@ -24,6 +24,19 @@ TEST(KvLayout, ModelWithoutWindowsIsOneGroupOfOneUnit) {
   EXPECT_EQ(layout.blocks_for(33), 2u);
 }
 
+// DeepSeek-V2-Lite: a latent of 512 and a rotated key of 64 in each of 27 layers, and no V.
+TEST(KvLayout, LatentRowsHaveOnePlane) {
+  const std::vector<KvLayerSpec> layers(27, {.kv_heads = 1, .head_dim = 576, .window = 0, .latent = 512});
+  const KvLayout layout = KvLayout::make(layers, 32).value();
+  EXPECT_EQ(layout.bytes_per_token(), 31'104u);
+  EXPECT_EQ(layout.layer(1).offset_bytes, 32u * 576 * 2);
+  EXPECT_EQ(layout.layer(1).latent, 512u);
+  const KvLayout bytes = KvLayout::make(layers, 32, KvType::kInt8).value();
+  EXPECT_EQ(bytes.bytes_per_token(), 27u * (576 + 2 * 4));
+  const std::vector<KvLayerSpec> two_heads(27, {.kv_heads = 2, .head_dim = 576, .window = 0, .latent = 512});
+  EXPECT_EQ(KvLayout::make(two_heads, 32).status().code(), ErrorCode::kInvalidArgument);
+}
+
 // Gemma 3 270M: every sixth of 18 layers is global, the others see 512 positions.
 TEST(KvLayout, WindowLayersAreDealtOutInUnitsOfEqualSize) {
   std::vector<KvLayerSpec> layers;

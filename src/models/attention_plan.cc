@@ -85,10 +85,15 @@ AttentionPlan::Unit AttentionPlan::make_unit(uint32_t sequence, uint32_t first_r
   return unit;
 }
 
+// Rows of a call that so many tokens of a sequence take.
+uint32_t AttentionPlan::rows_of(uint32_t tokens) const {
+  return divide_up(uint64_t{tokens} * shape_.group, shape_.lanes) * shape_.lanes;
+}
+
 // A sequence that shares nothing: units of as many tokens as a call takes.
 void AttentionPlan::add_alone(uint32_t s) {
   const ForwardBatch::Sequence& sequence = batch_->sequences[s];
-  const uint32_t most = std::max(1u, kAttnMaxRows / shape_.group);
+  const uint32_t most = std::max(1u, shape_.call_rows / shape_.group);
   for (uint32_t r = 0; r < sequence.rows; r += most) {
     units_.push_back(make_unit(s, sequence.first_row + r, std::min(most, sequence.rows - r)));
     close_cluster(static_cast<uint32_t>(units_.size()) - 1, 0);
@@ -98,7 +103,7 @@ void AttentionPlan::add_alone(uint32_t s) {
 // Whether reading a prefix with others can pay: at least a chunk lies before its rows, all of it is seen, and
 // its rows leave room in a call for another's.
 bool AttentionPlan::may_share(const ForwardBatch::Sequence& sequence) const {
-  if (batch_->sequences.size() < 2 || sequence.rows * shape_.group > kAttnMaxRows / 2) return false;
+  if (batch_->sequences.size() < 2 || rows_of(sequence.rows) > shape_.call_rows / 2) return false;
   const auto first = static_cast<uint32_t>(batch_->positions[sequence.first_row]);
   const uint32_t last = first + sequence.rows - 1;
   return first >= kAttnChunk && first_visible(shape_.window, last) == 0;
@@ -122,7 +127,7 @@ void AttentionPlan::find_clusters() {
 // share.
 AttentionPlan::Run AttentionPlan::find_run(size_t begin) const {
   const Candidate& leader = candidates_[begin];
-  Run run{.end = begin + 1, .shared = 0, .tokens = batch_->sequences[leader.sequence].rows};
+  Run run{.end = begin + 1, .shared = 0, .rows = rows_of(batch_->sequences[leader.sequence].rows)};
   for (; run.end < candidates_.size(); ++run.end) {
     const Candidate& next = candidates_[run.end];
     if (next.first_block != leader.first_block) break;
@@ -130,7 +135,7 @@ AttentionPlan::Run AttentionPlan::find_run(size_t begin) const {
     if (run.shared != 0) shared = std::min(shared, run.shared);
     if (shared == 0 || 2 * uint64_t{shared} < run.shared) break;
     run.shared = shared;
-    run.tokens += batch_->sequences[next.sequence].rows;
+    run.rows += rows_of(batch_->sequences[next.sequence].rows);
   }
   return run;
 }
@@ -151,21 +156,21 @@ uint32_t AttentionPlan::shared_positions(uint32_t a, uint32_t b) const {
 // Deals sequences that share a prefix into clusters of about equal size: as few as the rows of a call allow,
 // but enough to keep the threads busy.
 void AttentionPlan::deal_run(size_t begin, const Run& run) {
-  const uint32_t rows = run.tokens * shape_.group;
-  uint32_t count = divide_up(rows, kAttnMaxRows);
+  const uint32_t rows = run.rows;
+  uint32_t count = divide_up(rows, shape_.call_rows);
   if (shape_.threads > 1) {
     const uint32_t splits = divide_up(run.shared, kAttnSplit);
     const uint32_t wanted = divide_up(uint64_t{kItemsPerThread} * shape_.threads, shape_.kv_heads * splits);
     count = std::max(count, std::min(wanted, rows / kLeastSharedRows));
   }
-  const uint32_t size = std::min(kAttnMaxRows, divide_up(rows, count));
+  const uint32_t size = std::min(shape_.call_rows, divide_up(rows, count));
   auto first = static_cast<uint32_t>(units_.size());
   uint32_t held = 0;
   for (size_t i = begin; i < run.end; ++i) {
     const uint32_t s = candidates_[i].sequence;
     const ForwardBatch::Sequence& sequence = batch_->sequences[s];
-    const uint32_t more = sequence.rows * shape_.group;
-    if (held != 0 && (held >= size || held + more > kAttnMaxRows)) {
+    const uint32_t more = rows_of(sequence.rows);
+    if (held != 0 && (held >= size || held + more > shape_.call_rows)) {
       close_cluster(first, run.shared);
       first = static_cast<uint32_t>(units_.size());
       held = 0;
@@ -182,7 +187,7 @@ void AttentionPlan::close_cluster(uint32_t unit_begin, uint32_t shared) {
                   .unit_count = static_cast<uint32_t>(units_.size()) - unit_begin,
                   .shared = shared};
   if (cluster.unit_count == 1) cluster.shared = 0;
-  for (size_t u = unit_begin; u < units_.size(); ++u) cluster.rows += units_[u].tokens * shape_.group;
+  for (size_t u = unit_begin; u < units_.size(); ++u) cluster.rows += rows_of(units_[u].tokens);
   clusters_.push_back(cluster);
 }
 
@@ -193,7 +198,7 @@ uint64_t AttentionPlan::cost(const Cluster& cluster) const {
     const Unit& unit = units_[u];
     const uint32_t first = first_visible(shape_.window, unit.first_position);
     const uint32_t end = unit.first_position + unit.tokens;
-    sum += overlap(first, end, cluster.shared, end) * (unit.tokens * shape_.group + kReadCost);
+    sum += overlap(first, end, cluster.shared, end) * (rows_of(unit.tokens) + kReadCost);
   }
   return sum;
 }
@@ -221,7 +226,7 @@ bool AttentionPlan::cut(const Cluster& cluster, uint64_t target) {
   const auto own_begin = [&](const Unit& unit) { return std::max(unit.first_split, shared_splits); };
   const auto own_pieces = [&](const Unit& unit) {
     const uint32_t splits = unit.split_end - std::min(own_begin(unit), unit.split_end);
-    return divide_up(splits, per_piece(uint64_t{unit.tokens} * shape_.group));
+    return divide_up(splits, per_piece(rows_of(unit.tokens)));
   };
   const std::span<Unit> units = std::span(units_).subspan(cluster.unit_begin, cluster.unit_count);
   uint64_t pieces = shared_pieces;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "kernels/table.h"
 #include "models/forward_batch.h"
 
 namespace kvasir {
@@ -26,6 +27,8 @@ class AttentionPlan {
     uint32_t threads = 0;
     uint32_t max_rows = 0;
     uint32_t max_partials = 0;  // partial results that the buffer holds
+    uint32_t call_rows = kAttnMaxRows;
+    uint32_t lanes = 1;  // a call takes the rows of each sequence by so many
   };
 
   // Tokens of one sequence: their results are complete, for one KV head, when all `pieces` are.
@@ -82,9 +85,10 @@ class AttentionPlan {
   struct Run {
     size_t end = 0;
     uint32_t shared = 0;
-    uint32_t tokens = 0;
+    uint32_t rows = 0;
   };
 
+  uint32_t rows_of(uint32_t tokens) const;
   void add_alone(uint32_t sequence);
   Unit make_unit(uint32_t sequence, uint32_t first_row, uint32_t tokens) const;
   bool may_share(const ForwardBatch::Sequence& sequence) const;

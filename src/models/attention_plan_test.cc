@@ -68,7 +68,8 @@ void check_item(const AttentionPlan& plan, const TestBatch& made, const ForwardB
   uint32_t rows = 0;
   const auto units = plan.units().subspan(item.unit_begin, item.unit_count);
   for (const AttentionPlan::Unit& unit : units) {
-    rows += unit.tokens * plan.shape().group;
+    rows +=
+        (unit.tokens * plan.shape().group + plan.shape().lanes - 1) / plan.shape().lanes * plan.shape().lanes;
     const auto [begin, end] = splits(unit, item);
     EXPECT_LT(begin, end) << "an item that does nothing for a unit";
     if (!item.partial) {
@@ -84,7 +85,7 @@ void check_item(const AttentionPlan& plan, const TestBatch& made, const ForwardB
     }
   }
   EXPECT_EQ(item.shared % kAttnChunk, 0u);
-  EXPECT_LE(rows, kAttnMaxRows);
+  EXPECT_LE(rows, plan.shape().call_rows);
   EXPECT_FALSE(batch.sequences.empty());
 }
 
@@ -98,7 +99,8 @@ void check(const AttentionPlan& plan, const TestBatch& made, const ForwardBatch&
   }
   EXPECT_TRUE(std::all_of(rows.begin(), rows.end(), [](uint32_t n) { return n == 1; }));
 
-  std::vector<std::vector<uint32_t>> done(plan.units().size() * 3);
+  const uint32_t heads = plan.shape().kv_heads, group = plan.shape().group;
+  std::vector<std::vector<uint32_t>> done(plan.units().size() * heads);
   std::vector<uint32_t> pieces(done.size(), 0);
   std::set<uint32_t> partials;
   for (const AttentionPlan::Item& item : plan.items()) {
@@ -106,10 +108,10 @@ void check(const AttentionPlan& plan, const TestBatch& made, const ForwardBatch&
     for (uint32_t u = item.unit_begin; u < item.unit_begin + item.unit_count; ++u) {
       const AttentionPlan::Unit& unit = plan.units()[u];
       const auto [begin, end] = splits(unit, item);
-      ++pieces[u * 3 + item.kv_head];
+      ++pieces[u * heads + item.kv_head];
       for (uint32_t s = begin; s < end; ++s) {
-        done[u * 3 + item.kv_head].push_back(s);
-        for (uint32_t r = 0; item.partial && r < unit.tokens * 3; ++r) {
+        done[u * heads + item.kv_head].push_back(s);
+        for (uint32_t r = 0; item.partial && r < unit.tokens * group; ++r) {
           const uint32_t at = plan.partials_of(unit, item.kv_head, r) + s - unit.first_split;
           EXPECT_LT(at, plan.shape().max_partials);
           EXPECT_TRUE(partials.insert(at).second) << "two results in one place";
@@ -118,7 +120,7 @@ void check(const AttentionPlan& plan, const TestBatch& made, const ForwardBatch&
     }
   }
   for (size_t i = 0; i < done.size(); ++i) {
-    const AttentionPlan::Unit& unit = plan.units()[i / 3];
+    const AttentionPlan::Unit& unit = plan.units()[i / heads];
     std::sort(done[i].begin(), done[i].end());
     std::vector<uint32_t> want;
     for (uint32_t s = unit.first_split; s < unit.split_end; ++s) want.push_back(s);
@@ -230,6 +232,12 @@ TEST(AttentionPlan, RandomBatchesAreCoveredOnce) {
     }
     AttentionPlan::Shape s = shape(1 + random() % 9, random() % 3 == 0 ? 700 : 0);
     if (random() % 4 == 0) s.max_partials = 500;
+    if (i % 3 == 2) {  // latent rows: one KV head, sequences in sixteens
+      s.kv_heads = 1;
+      s.group = 1 + random() % 40;
+      s.call_rows = kLatentMaxRows;
+      s.lanes = kLatentLanes;
+    }
     planned(made, s);
     if (testing::Test::HasFailure()) FAIL() << "batch " << i;
   }

@@ -20,9 +20,10 @@ AttentionRunner::AttentionRunner(const ModelConfig& config, const CausalLm::Limi
     : config_(config),
       kernels_(kernels),
       query_group_(config.heads / config.kv_heads),
-      quantizes_items_(query_group_ * config.head_dim % kGroup == 0),
+      max_rows_(limits.max_rows),
+      quantizes_items_(config.mla || query_group_ * config.head_dim % kGroup == 0),
       next_item_(counters(config.layers)) {
-  const size_t bytes = attention_partial_floats(config.head_dim) * sizeof(float);
+  const size_t bytes = attention_partial_floats(config.value_dim()) * sizeof(float);
   const uint64_t splits = config.context_length / kAttnSplit + 1;
   const uint64_t needed = splits * limits.max_rows * config.heads;
   const auto most = static_cast<uint32_t>(std::min<uint64_t>(needed, kMaxPartialBytes / bytes));
@@ -40,7 +41,9 @@ AttentionRunner::AttentionRunner(const ModelConfig& config, const CausalLm::Limi
                                         .window = window,
                                         .threads = threads,
                                         .max_rows = limits.max_rows,
-                                        .max_partials = threads > 1 ? most : 0};
+                                        .max_partials = threads > 1 ? most : 0,
+                                        .call_rows = config.mla ? kLatentMaxRows : kAttnMaxRows,
+                                        .lanes = config.mla ? kLatentLanes : 1};
     groups_.push_back({AttentionPlan(shape), counters(size_t{limits.max_rows} * config.kv_heads)});
   }
 }
@@ -61,7 +64,6 @@ void AttentionRunner::plan(const ForwardBatch& batch, const KvStore& kv) {
   for (uint32_t l = 0; l < config_.layers; ++l) next_item_[l].store(0, std::memory_order_relaxed);
 }
 
-// Ends at a barrier: rows of a sequence see one another.
 void AttentionRunner::ready_all(Worker& worker, const ForwardBatch& batch, const LayerHeads& heads) const {
   const auto [begin, end] = worker.share(batch.tokens.size());
   for (uint32_t s = 0; s < batch.sequences.size(); ++s) {
@@ -76,11 +78,11 @@ void AttentionRunner::ready_all(Worker& worker, const ForwardBatch& batch, const
 }
 
 void AttentionRunner::run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
-                          const StepBuffers& buffers, const LayerHeads& heads, const float* sinks) {
+                          const StepBuffers& buffers, const LayerHeads* heads, const float* sinks) {
   Group& group = groups_[kv.layout().layer(layer).group];
   const bool alone = group.plan.rows_stand_alone();
-  if (!alone) ready_all(worker, batch, heads);
-  const Layer context = {batch, kv, buffers, layer, group, alone ? &heads : nullptr, sinks};
+  if (heads != nullptr && !alone) ready_all(worker, batch, *heads);
+  const Layer context = {batch, kv, buffers, layer, group, alone ? heads : nullptr, sinks};
   const auto items = group.plan.items();
   for (;;) {
     const uint32_t i = next_item_[layer].fetch_add(1, std::memory_order_relaxed);
@@ -104,11 +106,12 @@ void AttentionRunner::quantize_rows(Worker& worker, const ForwardBatch& batch,
 void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& layer, std::byte* scratch) {
   const KvLayout::Layer& place = layer.kv.layout().layer(layer.index);
   const auto units = layer.group.plan.units().subspan(item.unit_begin, item.unit_count);
-  std::array<AttentionSequence, kAttnMaxRows> sequences;
-  std::array<const float*, kAttnMaxRows> q;
-  std::array<float*, kAttnMaxRows> out;
-  std::array<int32_t, kAttnMaxRows> positions;
-  std::array<float, kAttnMaxRows> sinks;
+  constexpr uint32_t kMaxRows = std::max(kAttnMaxRows, kLatentMaxRows);
+  std::array<AttentionSequence, kMaxRows> sequences;
+  std::array<const float*, kMaxRows> q;
+  std::array<float*, kMaxRows> out;
+  std::array<int32_t, kMaxRows> positions;
+  std::array<float, kMaxRows> sinks;
   uint32_t n = 0;
   for (size_t u = 0; u < units.size(); ++u) {
     const AttentionPlan::Unit& unit = units[u];
@@ -116,9 +119,8 @@ void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& lay
     if (layer.heads != nullptr) layer.heads->ready(unit.sequence, unit.first_row, item.kv_head);
     sequences[u] = {layer.batch.sequences[unit.sequence].tables[place.group] + place.unit, rows};
     for (uint32_t r = 0; r < rows; ++r, ++n) {
-      const size_t offset = offset_of(unit, item.kv_head, r);
-      q[n] = layer.buffers.q + offset;
-      out[n] = layer.buffers.attn + offset;
+      q[n] = layer.buffers.q + query_of(unit, item.kv_head, r);
+      out[n] = result_of(unit, item.kv_head, r, layer);
       if (layer.sinks != nullptr) sinks[n] = layer.sinks[item.kv_head * query_group_ + r % query_group_];
       positions[n] = layer.batch.positions[unit.first_row + r / query_group_];
       if (item.partial) {
@@ -171,20 +173,34 @@ void AttentionRunner::merge(const AttentionPlan::Unit& unit, uint32_t kv_head, c
     const uint32_t at = layer.group.plan.partials_of(unit, kv_head, r) + first - unit.first_split;
     const float sink = layer.sinks == nullptr ? -std::numeric_limits<float>::infinity()
                                               : layer.sinks[kv_head * query_group_ + r % query_group_];
-    kernels_.merge_attention(partial(at), position / kAttnSplit + 1 - first, config_.head_dim, sink,
-                             layer.buffers.attn + offset_of(unit, kv_head, r));
+    kernels_.merge_attention(partial(at), position / kAttnSplit + 1 - first, config_.value_dim(), sink,
+                             result_of(unit, kv_head, r, layer));
   }
 }
 
 void AttentionRunner::quantize(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer) {
   if (!quantizes_items_) return;
+  if (config_.mla) {
+    const uint32_t n = config_.value_dim();
+    for (uint32_t h = 0; h < config_.heads; ++h)
+      kernels_.quantize_rows(result_of(unit, kv_head, h, layer), n, unit.tokens, n,
+                             layer.buffers.mla.latent_q[h], unit.first_row);
+    return;
+  }
   const uint32_t columns = query_group_ * config_.head_dim;
-  kernels_.quantize_rows(layer.buffers.attn + offset_of(unit, kv_head, 0), config_.q_dim(), unit.tokens,
-                         columns, advance_groups(layer.buffers.attn_q, kv_head * columns / kGroup),
-                         unit.first_row);
+  kernels_.quantize_rows(result_of(unit, kv_head, 0, layer), config_.q_dim(), unit.tokens, columns,
+                         advance_groups(layer.buffers.attn_q, kv_head * columns / kGroup), unit.first_row);
 }
 
-size_t AttentionRunner::offset_of(const AttentionPlan::Unit& unit, uint32_t kv_head, uint32_t row) const {
+float* AttentionRunner::result_of(const AttentionPlan::Unit& unit, uint32_t kv_head, uint32_t row,
+                                  const Layer& layer) const {
+  if (!config_.mla) return layer.buffers.attn + query_of(unit, kv_head, row);
+  const uint32_t token = unit.first_row + row / query_group_;
+  const uint32_t head = row % query_group_;
+  return layer.buffers.mla.latent + (size_t{head} * max_rows_ + token) * config_.value_dim();
+}
+
+size_t AttentionRunner::query_of(const AttentionPlan::Unit& unit, uint32_t kv_head, uint32_t row) const {
   const uint32_t token = unit.first_row + row / query_group_;
   const uint32_t head = kv_head * query_group_ + row % query_group_;
   return token * static_cast<size_t>(config_.q_dim()) + size_t{head} * config_.head_dim;
@@ -192,7 +208,7 @@ size_t AttentionRunner::offset_of(const AttentionPlan::Unit& unit, uint32_t kv_h
 
 float* AttentionRunner::partial(uint32_t index) const {
   return reinterpret_cast<float*>(partials_.data()) +
-         size_t{index} * attention_partial_floats(config_.head_dim);
+         size_t{index} * attention_partial_floats(config_.value_dim());
 }
 
 }  // namespace kvasir

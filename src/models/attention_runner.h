@@ -25,12 +25,17 @@ class AttentionRunner {
   // Before the parallel region of a step.
   void plan(const ForwardBatch& batch, const KvStore& kv);
 
-  // One layer of the planned batch: reads buffers.q and the pool, writes buffers.attn and its quantised form.
-  // Before that makes the rows `heads` ready, each where its attention is computed if nobody else sees it, as
-  // in a step of single decodes; else all of them first. Items go to whichever worker is free: the order
-  // cannot touch a result. `sinks` is null or has one score per head. Ends at a barrier.
+  // Makes all rows of the batch ready, each thread its share. Ends at a barrier: rows of a sequence see one
+  // another.
+  void ready_all(Worker& worker, const ForwardBatch& batch, const LayerHeads& heads) const;
+
+  // One layer of the planned batch: reads buffers.q and the pool, writes buffers.attn (with MLA
+  // buffers.mla.latent) and its quantised form. Before that makes the rows `heads` ready, each where its
+  // attention is computed if nobody else sees it, as in a step of single decodes; else all of them first.
+  // Null: they are ready. `sinks` is null or has one score per head. Items go to whichever worker is free:
+  // the order cannot touch a result. Ends at a barrier.
   void run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
-           const StepBuffers& buffers, const LayerHeads& heads, const float* sinks);
+           const StepBuffers& buffers, const LayerHeads* heads, const float* sinks);
 
   size_t bytes() const { return partials_.size(); }
 
@@ -54,19 +59,20 @@ class AttentionRunner {
     const float* sinks;       // [heads] or null
   };
 
-  void ready_all(Worker& worker, const ForwardBatch& batch, const LayerHeads& heads) const;
   void run_item(const AttentionPlan::Item& item, const Layer& layer, std::byte* scratch);
   void end_piece(const AttentionPlan::Item& item, const Layer& layer);
   void merge(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer);
   void quantize(const AttentionPlan::Unit& unit, uint32_t kv_head, const Layer& layer);
   void quantize_rows(Worker& worker, const ForwardBatch& batch, const StepBuffers& buffers) const;
-  // Where a row of a unit lies in buffers.q and buffers.attn; `row` counts (token, query head) pairs.
-  size_t offset_of(const AttentionPlan::Unit& unit, uint32_t kv_head, uint32_t row) const;
+  // Where a row of a unit lies in buffers.q, and its result; `row` counts (token, query head) pairs.
+  size_t query_of(const AttentionPlan::Unit& unit, uint32_t kv_head, uint32_t row) const;
+  float* result_of(const AttentionPlan::Unit& unit, uint32_t kv_head, uint32_t row, const Layer& layer) const;
   float* partial(uint32_t index) const;
 
   const ModelConfig& config_;
   const KernelTable& kernels_;
   uint32_t query_group_;  // query heads per KV head
+  uint32_t max_rows_;     // of a step
   bool quantizes_items_;  // whether a KV head's results are whole groups of quantised columns
   std::vector<Group> groups_;
   std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // per layer

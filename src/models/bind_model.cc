@@ -15,9 +15,9 @@ class LayerBinder {
 
   void bind(LayerWeights& l) {
     bind_norms(l);
-    bind_qkv(l);
+    c_.mla ? bind_mla(l) : bind_qkv(l);
     bind_head_norms(l);
-    b_.matrix(name("attn_output.weight"), c_.hidden_dim, c_.q_dim(), l.o);
+    b_.matrix(name("attn_output.weight"), c_.hidden_dim, c_.attn_dim(), l.o);
     b_.floats(name("attn_output.bias"), c_.hidden_dim, l.o_bias, Need::kOptional);
     if (c_.attention_sinks) b_.floats(name("attn_sinks.weight"), c_.heads, l.sinks, Need::kRequired);
     if (c_.has_experts(index_))
@@ -90,14 +90,46 @@ class LayerBinder {
     }
   }
 
-  // Gate and up of their own, or, where there is no gate, one matrix with the rows of both in this order.
+  // Each head's matrices out of the latent on their own, that of the keys transposed; or, in older files, the
+  // rows of both head by head in one.
+  void bind_mla(LayerWeights& l) {
+    const MlaConfig& m = *c_.mla;
+    if (m.query > 0) {
+      b_.matrix(name("attn_q_a.weight"), m.query, c_.hidden_dim, l.mla.q_a);
+      b_.floats(name("attn_q_a_norm.weight"), m.query, l.mla.q_a_norm, Need::kRequired);
+      b_.matrix(name("attn_q_b.weight"), c_.raw_q_dim(), m.query, l.q);
+    } else {
+      b_.matrix(name("attn_q.weight"), c_.raw_q_dim(), c_.hidden_dim, l.q);
+    }
+    b_.matrix(name("attn_kv_a_mqa.weight"), c_.head_dim, c_.hidden_dim, l.mla.kv_a);
+    b_.floats(name("attn_kv_a_norm.weight"), m.latent, l.mla.kv_a_norm, Need::kRequired);
+    const std::string both = name("attn_kv_b.weight");
+    if (!b_.has(both)) {
+      b_.stack(name("attn_k_b.weight"), c_.heads, m.latent, m.nope_dim, l.mla.k_b);
+      b_.stack(name("attn_v_b.weight"), c_.heads, m.value_dim, m.latent, l.mla.v_b);
+      return;
+    }
+    const uint64_t head = uint64_t{m.nope_dim} + m.value_dim, all = head * c_.heads;
+    l.mla.k_b.assign(c_.heads, {});
+    l.mla.v_b.assign(c_.heads, {});
+    for (uint32_t h = 0; h < c_.heads; ++h) {
+      b_.transposed_rows(both, h * head, m.nope_dim, all, m.latent, l.mla.k_b[h]);
+      b_.some_rows(both, h * head + m.nope_dim, m.value_dim, all, m.latent, l.mla.v_b[h]);
+    }
+  }
+
+  // Up alone; or gate and up of their own; or, where no gate is found, one matrix with the rows of both in
+  // this order.
   void bind_feed_forward(const char* kind, uint64_t n, FeedForwardWeights& f) {
     const auto part = [&](const char* of, const char* what) {
       return name(fmt::format("ffn_{}{}.{}", of, kind, what));
     };
     const std::string gate = part("gate", "weight"), up = part("up", "weight");
     const uint64_t k = c_.hidden_dim;
-    if (!b_.has(gate) && is_twice(up, n)) {
+    if (!c_.gated) {
+      b_.matrix(up, n, k, f.up);
+      b_.floats(part("up", "bias"), n, f.up_bias, Need::kOptional);
+    } else if (!b_.has(gate) && is_twice(up, n)) {
       b_.some_rows(up, 0, n, 2 * n, k, f.gate);
       b_.some_rows(up, n, n, 2 * n, k, f.up);
     } else {

@@ -45,10 +45,16 @@ class CausalLm {
   // Computes the batch: writes K and V of every row into `kv`; then the logits, one row of
   // config().vocab_size after the other, of those logit_rows that want all; and into best[i] those of
   // logit_rows[i] where that wants only the best. Where only some tokens' logits are computed, those of the
-  // others are left as they are, and never among the best. Allocates nothing. The batch must be within the
+  // others are left as they are, and never among the best. Hidden states that the batch asks for go where it
+  // says, the same bits whatever else is in the batch. Allocates nothing. The batch must be within the
   // limits, and every table entry that a row reads or writes present.
   virtual void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
                        std::span<BestLogits> best = {}) = 0;
+
+  // A token's embedding as rows begin with it, and its row of the output head: hidden_dim values. For heads
+  // that draft with them.
+  virtual void read_embedding(TokenId token, float* out) const = 0;
+  virtual void read_head_row(TokenId token, float* out) const = 0;
 
   // From now on adds the time of each phase to `profile`, which outlives its use; null: no longer.
   virtual void set_profile(StepProfile* profile) { (void)profile; }

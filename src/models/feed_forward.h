@@ -6,15 +6,23 @@
 namespace kvasir {
 
 // The gated feed-forward part of a layer, down(act(gate(x)) * up(x)) (arXiv 2002.05202): one kind of several
-// that a layer may have. It reads prepared rows and adds what it computes to the residual stream.
+// that a layer may have. Without a gate it is down(act(up(x)) * up(x)), of which ReLU makes its square (arXiv
+// 2109.08668). It reads prepared rows and adds what it computes to the residual stream.
 class GatedFeedForward {
  public:
   explicit GatedFeedForward(const LayerOps& ops) : ops_(ops) {}
 
   // This worker's share of act(gate(x)) * up(x), into buffers().ffn_q and as floats into buffers().gate, rows
-  // of the gate's width. All threads together; whoever reads it waits at a barrier first.
+  // of the width of `up`. All threads together; whoever reads it waits at a barrier first.
   void hidden(const Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
               uint32_t rows) const;
+
+  // What hidden() leaves behind, for a product with `down`.
+  QuantRows hidden_rows(const FeedForwardWeights& weights) const {
+    QuantRows rows = ops_.buffers().ffn_q;
+    rows.k = weights.up.n;
+    return rows;
+  }
 
   // All threads together; ends at a barrier.
   void run(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x, uint32_t rows,

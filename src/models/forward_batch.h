@@ -9,6 +9,17 @@
 
 namespace kvasir {
 
+// Hidden states that a pass hands out beside its logits: of some of its rows, the residual stream at some
+// points on its way through the layers. Point l is in front of layer l, the number of layers is behind the
+// last, kOutputNorm what the output head reads.
+struct HiddenTap {
+  static constexpr uint32_t kOutputNorm = UINT32_MAX;
+
+  std::span<const uint32_t> rows;    // ascending row indices; none: nothing is handed out
+  std::span<const uint32_t> points;  // ascending
+  float* out = nullptr;              // [rows][points][hidden]
+};
+
 // The rows of one step: prompt chunks, single decodes and drafts of many sequences, flat. Each sequence's
 // rows are consecutive, their positions ascending by one.
 struct ForwardBatch {
@@ -30,6 +41,7 @@ struct ForwardBatch {
   // logits of the tokens below this one only (0: of all).
   std::span<const uint32_t> layers = {};
   uint32_t head_tokens = 0;
+  HiddenTap hidden = {};
 
   uint32_t wanted(size_t logit_row) const {
     return logits_wanted.empty() ? kAllLogits : logits_wanted[logit_row];

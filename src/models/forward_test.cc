@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -57,9 +58,20 @@ class Rig {
       }
     }
     std::vector<float> logits(tokens.size() * 70);
-    model_->forward({tokens, positions, sequences, logit_rows}, *store_, logits);
+    hidden_.resize(tokens.size() * kPoints.size() * model_->config().hidden_dim);
+    model_->forward({.tokens = tokens,
+                     .positions = positions,
+                     .sequences = sequences,
+                     .logit_rows = logit_rows,
+                     .hidden = {.rows = logit_rows, .points = kPoints, .out = hidden_.data()}},
+                    *store_, logits);
     return logits;
   }
+
+  // In front of the only layer, behind it, and what the output head reads: of all rows of the last step.
+  static constexpr std::array<uint32_t, 3> kPoints = {0, 1, HiddenTap::kOutputNorm};
+  const std::vector<float>& hidden() const { return hidden_; }
+  const CausalLm& model() const { return *model_; }
 
   void read_prefix(uint32_t members) {
     for (uint32_t first = 0; first < kPrefix; first += 80)
@@ -70,6 +82,7 @@ class Rig {
   ThreadPool pool_;
   std::unique_ptr<CausalLm> model_;
   std::unique_ptr<KvStore> store_;
+  std::vector<float> hidden_;
   BlockId tables_[kMembers][kEntries];
   const BlockId* pointers_[kMembers] = {tables_[0], tables_[1], tables_[2]};
 };
@@ -129,6 +142,46 @@ TEST(Forward, FewRowsGiveTheBitsOfMany) {
       }
       expect_same(want, got, rows == 1 ? "one by one" : "two by two", threads);
     }
+  }
+}
+
+TEST(Forward, HiddenStatesAreTheSameWhateverTheBatch) {
+  std::vector<float> want;
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    Rig rig(threads);
+    rig.lay(false);
+    rig.step(0, {40});
+    if (want.empty()) want = rig.hidden();
+    expect_same(want, rig.hidden(), "forty at once", threads);
+    for (const uint32_t rows : {1u, 2u, 5u}) {
+      std::vector<float> got;
+      for (uint32_t p = 0; p < 40; p += rows) {
+        rig.step(p, {rows});
+        got.insert(got.end(), rig.hidden().begin(), rig.hidden().end());
+      }
+      expect_same(want, got, "some at a time", threads);
+    }
+  }
+}
+
+// The first point is the embedding; the last one times the rows of the head (F32 here) gives the logits.
+TEST(Forward, HiddenStatesAreThoseOfTheirPoints) {
+  Rig rig(2);
+  rig.lay(false);
+  const std::vector<float> logits = rig.step(0, {7});
+  const size_t d = rig.model().config().hidden_dim, row = d * Rig::kPoints.size();
+  std::vector<float> values(d);
+  for (uint32_t r = 0; r < 7; ++r) {
+    rig.model().read_embedding(static_cast<TokenId>(r * 31 % 70), values.data());
+    EXPECT_EQ(std::memcmp(values.data(), rig.hidden().data() + r * row, d * sizeof(float)), 0);
+    for (TokenId t = 0; t < 70; ++t) {
+      rig.model().read_head_row(t, values.data());
+      double product = 0;
+      for (size_t i = 0; i < d; ++i) product += double{values[i]} * rig.hidden()[r * row + 2 * d + i];
+      EXPECT_NEAR(logits[r * 70 + static_cast<size_t>(t)], product, 1e-4);
+    }
+    EXPECT_NE(
+        std::memcmp(rig.hidden().data() + r * row, rig.hidden().data() + r * row + d, d * sizeof(float)), 0);
   }
 }
 

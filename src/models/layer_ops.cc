@@ -51,8 +51,8 @@ void LayerOps::products(Worker& worker, std::span<const Product> list, const Qua
     const uint64_t hi = std::clamp(end, first, first + panels) - first;
     if (lo < hi)
       kernels_.linear({.w = p.w,
-                       .x = &x,
-                       .xf = xf,
+                       .x = p.x != nullptr ? p.x : &x,
+                       .xf = p.xf != nullptr ? p.xf : xf,
                        .rows = rows,
                        .panel_begin = static_cast<uint32_t>(lo),
                        .panel_end = static_cast<uint32_t>(hi),

@@ -18,13 +18,15 @@ class LayerOps {
   LayerOps(const ModelConfig& config, const KernelTable& kernels, const StepBuffers& buffers)
       : config_(config), kernels_(kernels), buffers_(buffers) {}
 
-  // One matrix of a phase: out[rows][ldo] (+)= x . w + bias.
+  // One matrix of a phase: out[rows][ldo] (+)= x . w + bias; `x` and `xf` where they are not the phase's.
   struct Product {
     const PackedMatrix* w;
     const float* bias;
     float* out;
     size_t ldo;
     LinearOutput mode = LinearOutput::kStore;
+    const QuantRows* x = nullptr;
+    const float* xf = nullptr;
   };
 
   // One row of n values through a norm; y may be x.

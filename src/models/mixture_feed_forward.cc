@@ -235,11 +235,11 @@ void MixtureFeedForward::add_shared(const Worker& worker, const MixtureWeights& 
   const KernelTable& kernels = ops_.kernels();
   const StepBuffers& b = ops_.buffers();
   const size_t d = ops_.config().hidden_dim;
+  const QuantRows x = shared_.hidden_rows(weights.shared);
   const uint32_t stretch = LayerOps::stretch(rows, panel_end - panel_begin);
   for (uint32_t p = panel_begin; p < panel_end; p += stretch) {
     const uint32_t stop = std::min(panel_end, p + stretch), count = (stop - p) * kPanelCols;
-    multiply(worker, {weights.shared.down, weights.shared.down_bias, p, stop, b.ffn_q, b.gate, rows},
-             own.gate);
+    multiply(worker, {weights.shared.down, weights.shared.down_bias, p, stop, x, b.gate, rows}, own.gate);
     for (uint32_t r = 0; r < rows; ++r) {
       float* y = own.gate + size_t{r} * count;
       if (weights.shared_router.present()) kernels.scale(sigmoid(shared_logits_[r]), count, y);

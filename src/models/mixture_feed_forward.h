@@ -12,7 +12,7 @@ namespace kvasir {
 
 // The feed-forward part of a layer with experts: a router sends each row to a few of them, and what those
 // compute is added up, with the router's weights and in ascending order of experts, then that of the experts
-// that every row passes through (docs/numerics.md, rule 7). Rows are gathered by expert, so that the weights
+// that every row passes through (docs/numerics.md, rule 6). Rows are gathered by expert, so that the weights
 // of an expert that some row chose are read once for all its rows, and those of the others never. Everything
 // is allocated at construction.
 class MixtureFeedForward {

@@ -28,6 +28,9 @@ constexpr ArchSpec kArchitectures[] = {
     {"command-r", read_command_r_config},
     {"cohere2", read_cohere2_config},
     {"gpt-oss", read_gpt_oss_config, true},
+    {"deepseek2", read_deepseek2_config},
+    {"minicpm3", read_minicpm3_config},
+    {"plm", read_plm_config},
 };
 
 Status refuse_experts(const GgufMetadata& metadata, const ArchSpec& spec) {
@@ -55,7 +58,8 @@ uint32_t ModelConfig::widest_ffn() const {
 std::vector<KvLayerSpec> ModelConfig::kv_layers() const {
   std::vector<KvLayerSpec> specs(layers);
   for (uint32_t l = 0; l < layers; ++l)
-    specs[l] = {.kv_heads = kv_heads, .head_dim = head_dim, .window = windows[l]};
+    specs[l] = {
+        .kv_heads = kv_heads, .head_dim = head_dim, .window = windows[l], .latent = mla ? mla->latent : 0};
   return specs;
 }
 

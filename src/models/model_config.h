@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +36,15 @@ enum class HeadNorm : uint8_t {
   kWholeRow,         // of all heads of a row together
 };
 
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), computed in its absorbed form: a
+// token's cache row is its latent, normed, and one rotated key (ModelConfig::rope_dim) for all heads.
+struct MlaConfig {
+  uint32_t latent = 0;     // of K and V; a cache row's first values
+  uint32_t query = 0;      // of queries; 0: they are not compressed
+  uint32_t nope_dim = 0;   // of a query head's part without positions
+  uint32_t value_dim = 0;  // of a head's result
+};
+
 enum class LayerRope : uint8_t { kGlobal, kLocal, kNone };
 
 // Layers with experts: those from `leading_dense_layers` on, where router.experts is not 0.
@@ -58,7 +68,7 @@ struct ModelConfig {
   uint32_t layers = 0;
   uint32_t heads = 0;
   uint32_t kv_heads = 0;
-  uint32_t head_dim = 0;
+  uint32_t head_dim = 0;        // of K; with MLA of a cache row, latent and rotated key, under one KV head
   uint32_t context_length = 0;  // trained context
 
   NormKind norm = NormKind::kRms;
@@ -76,6 +86,7 @@ struct ModelConfig {
   float logit_scale = 1.0f;        // multiplies logits
   float final_softcap = 0.0f;      // logits = cap * tanh(logits / cap); 0: none
   Activation activation = Activation::kSilu;
+  bool gated = true;  // feed-forward parts have a gate; else act(up(x)) is multiplied by up(x) itself
   MixtureShape mixture;
 
   RopeKind rope_kind = RopeKind::kNorm;
@@ -88,10 +99,17 @@ struct ModelConfig {
   std::vector<uint32_t> windows;
   std::vector<LayerRope> ropes;
 
+  std::optional<MlaConfig> mla;
+
   uint64_t parameter_count = 0;  // of all tensors, filled at load
 
-  uint32_t q_dim() const { return heads * head_dim; }
+  uint32_t q_dim() const { return heads * head_dim; }  // with MLA of absorbed queries
   uint32_t kv_dim() const { return kv_heads * head_dim; }
+  // Values of V under attention, and of all heads' results as the output matrix reads them.
+  uint32_t value_dim() const { return mla ? mla->latent : head_dim; }
+  uint32_t attn_dim() const { return heads * (mla ? mla->value_dim : head_dim); }
+  // Of queries as the weights give them.
+  uint32_t raw_q_dim() const { return mla ? heads * (mla->nope_dim + rope_dim) : q_dim(); }
   bool has_local_rope() const;
   bool has_experts(uint32_t layer) const {
     return mixture.router.experts > 0 && layer >= mixture.leading_dense_layers;

@@ -46,6 +46,15 @@ std::vector<double> rope_frequencies(uint32_t rope_dim, double base, const RopeS
   return out;
 }
 
+void rope_factors(int32_t position, std::span<const double> frequencies, double magnitude, float* out) {
+  const size_t half = frequencies.size();
+  for (size_t i = 0; i < half; ++i) {
+    const double angle = position * frequencies[i];
+    out[i] = static_cast<float>(std::cos(angle) * magnitude);
+    out[half + i] = static_cast<float>(std::sin(angle) * magnitude);
+  }
+}
+
 double yarn_magnitude(double factor) {
   return factor <= 1 ? 1.0 : 0.1 * std::log(factor) + 1;
 }

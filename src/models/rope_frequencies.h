@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace kvasir {
@@ -27,6 +28,10 @@ struct RopeScaling {
 // 2) are divisors of single pairs' angles. In double: positions are multiplied with it before one rounding.
 std::vector<double> rope_frequencies(uint32_t rope_dim, double base, const RopeScaling& scaling,
                                      const float* factors);
+
+// cos and then sin of the angles of a position, in double from the absolute position and rounded once, times
+// the magnitude: 2 * frequencies.size() floats.
+void rope_factors(int32_t position, std::span<const double> frequencies, double magnitude, float* out);
 
 // What YaRN multiplies cos and sin with (eq. 22, both sides of the product at once): 0.1 ln(factor) + 1.
 double yarn_magnitude(double factor);

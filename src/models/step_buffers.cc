@@ -31,9 +31,20 @@ StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, u
   if (read_twice) floats(branch, rows * c.hidden_dim);
   floats(q, rows * c.q_dim());
   floats(k, rows * c.kv_dim());
-  floats(v, rows * c.kv_dim());
-  floats(attn, rows * c.q_dim());
-  quant(attn_q, limits.max_rows, c.q_dim());
+  if (!c.mla) floats(v, rows * c.kv_dim());
+  floats(attn, rows * c.attn_dim());
+  quant(attn_q, limits.max_rows, c.attn_dim());
+  if (c.mla) {
+    floats(mla.query, rows * c.mla->query);
+    quant(mla.query_q, limits.max_rows, c.mla->query);
+    floats(mla.raw_q, rows * c.raw_q_dim());
+    floats(mla.nope, rows * c.heads * c.mla->nope_dim);
+    floats(mla.latent, rows * c.heads * c.mla->latent);
+    mla.nope_q.resize(c.heads);
+    mla.latent_q.resize(c.heads);
+    for (QuantRows& rows_of_head : mla.nope_q) quant(rows_of_head, limits.max_rows, c.mla->nope_dim);
+    for (QuantRows& rows_of_head : mla.latent_q) quant(rows_of_head, limits.max_rows, c.mla->latent);
+  }
   floats(gate, rows * c.widest_ffn());
   floats(up, rows * c.widest_ffn());
   quant(ffn_q, limits.max_rows, c.widest_ffn());

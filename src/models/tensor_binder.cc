@@ -66,6 +66,42 @@ void TensorBinder::pack(const TensorInfo& t, uint64_t first, uint64_t kept, uint
                     .bytes = out.panel_bytes * out.panels()});
 }
 
+void TensorBinder::transposed_rows(const std::string& name, uint64_t first, uint64_t kept, uint64_t n,
+                                   uint64_t k, PackedMatrix& out) {
+  const TensorInfo* t = find(name, Need::kRequired);
+  if (t == nullptr || !check_shape(*t, k, n)) return;
+  out.type = DType::kF32;
+  out.n = static_cast<uint32_t>(k);
+  out.k = static_cast<uint32_t>(kept);
+  out.panel_bytes = packed_panel_bytes(out.type, out.k);
+  out.data = place({.kind = Placement::Kind::kTransposed,
+                    .tensor = t,
+                    .first_row = static_cast<uint32_t>(first),
+                    .rows = static_cast<uint32_t>(kept),
+                    .offset = 0,
+                    .bytes = out.panel_bytes * out.panels()});
+}
+
+void TensorBinder::stack(const std::string& name, uint32_t count, uint64_t n, uint64_t k,
+                         std::vector<PackedMatrix>& out) {
+  out.assign(count, {});
+  const TensorInfo* t = find(name, Need::kRequired);
+  if (t == nullptr) return;
+  const auto& s = t->view.shape;
+  const bool split = s[0] == k && s[1] == n && s[2] == count && s[3] == 1;
+  const bool flat = s[0] == k && s[1] == n * count && s[2] == 1 && s[3] == 1;
+  if (!split && !flat)
+    return fail(
+        corrupt(fmt::format("tensor '{}' has shape ({}, {}, {}, {}); the metadata calls for ({}, {}, {})",
+                            name, s[0], s[1], s[2], s[3], k, n, count)));
+  CHECK(n % kPanelCols == 0);
+  PackedMatrix all;
+  pack(*t, 0, n * count, k, all);
+  if (!all.present()) return;
+  const auto panels = static_cast<uint32_t>(n / kPanelCols);
+  for (uint32_t i = 0; i < count; ++i) out[i] = all.part(i * panels, (i + 1) * panels);
+}
+
 void TensorBinder::some_floats(const std::string& name, uint64_t first, uint64_t kept, uint64_t n,
                                const float*& out, Need need) {
   const TensorInfo* t = find(name, need);

@@ -13,7 +13,7 @@ namespace kvasir {
 
 // A tensor's place in the packed memory and what becomes of it there.
 struct Placement {
-  enum class Kind { kPacked, kFloats, kRawRows };
+  enum class Kind { kPacked, kTransposed, kFloats, kRawRows };
   Kind kind;
   const TensorInfo* tensor;
   uint32_t first_row;  // of the tensor, whose rows are taken from here on
@@ -42,6 +42,13 @@ class TensorBinder {
   // The same from one tensor for each, whose names name_of() gives; they must be of one type.
   void experts_apart(const std::function<std::string(uint32_t)>& name_of, uint32_t experts, uint64_t n,
                      uint64_t k, PackedMatrix& out);
+  // The same values as a matrix of k outputs and `kept` inputs, in F32: formats of blocks have no other way
+  // to stand as columns, and their values stay what they are.
+  void transposed_rows(const std::string& name, uint64_t first, uint64_t kept, uint64_t n, uint64_t k,
+                       PackedMatrix& out);
+  // A tensor of `count` matrices of n outputs and k inputs one behind the other, shaped (k, n, count) or (k,
+  // n * count); n is a multiple of a panel's columns.
+  void stack(const std::string& name, uint32_t count, uint64_t n, uint64_t k, std::vector<PackedMatrix>& out);
   // Floats [first, first + kept) of a vector of n; whatever their type in the file, they are kept as f32.
   void some_floats(const std::string& name, uint64_t first, uint64_t kept, uint64_t n, const float*& out,
                    Need need);

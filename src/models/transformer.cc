@@ -30,6 +30,7 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelT
       ops_(config_, kernels, buffers_),
       feed_forward_(ops_),
       attention_(config_, limits, kernels, pool.size()),
+      latent_attention_(ops_, attention_, limits.max_rows),
       head_(config_, limits, kernels, pool.size()) {
   if (config_.layers_with_experts() > 0)
     mixture_ = std::make_unique<MixtureFeedForward>(ops_, weights_.layers, limits.max_rows, pool.size());
@@ -45,6 +46,7 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<floa
   CHECK(step.rows <= limits_.max_rows && batch.logit_rows.size() <= limits_.max_logit_rows);
   CHECK(logits.size() >= batch.whole_rows() * config_.vocab_size);
   CHECK(batch.logits_wanted.empty() || best.size() >= batch.logit_rows.size());
+  CHECK(batch.hidden.rows.empty() || batch.hidden.rows.back() < step.rows);
   CHECK(batch.layers.empty() || batch.layers.back() < config_.layers);
   attention_.plan(batch, kv);
   pool_.run([&](Worker& worker) { run_worker(worker, step); });
@@ -58,7 +60,13 @@ void Transformer::run_worker(Worker& worker, const Step& step) {
   clock.mark(StepPhase::kEmbed);
   const std::span<const uint32_t> some = step.batch.layers;
   const auto layers = some.empty() ? config_.layers : static_cast<uint32_t>(some.size());
-  for (uint32_t i = 0; i < layers; ++i) run_layer(worker, step, some.empty() ? i : some[i], clock);
+  for (uint32_t i = 0; i < layers; ++i) {
+    const uint32_t layer = some.empty() ? i : some[i];
+    hand_out(worker, step, layer);
+    run_layer(worker, step, layer, clock);
+  }
+  hand_out(worker, step, config_.layers);
+  hand_out(worker, step, HiddenTap::kOutputNorm);
   if (!step.batch.logit_rows.empty()) output_head(worker, step);
   clock.mark(StepPhase::kHead);
 }
@@ -81,6 +89,7 @@ void Transformer::run_layer(Worker& worker, const Step& step, uint32_t layer, Ph
 void Transformer::attend(Worker& worker, const Step& step, uint32_t layer, const NormedRows& x,
                          PhaseClock& clock) {
   const LayerWeights& w = weights_.layers[layer];
+  if (config_.mla) return latent_attention_.run(worker, step.batch, step.kv, w, layer, x, clock);
   StepBuffers& b = buffers_;
   const LayerOps::Product qkv[] = {{&w.q, w.q_bias, b.q, config_.q_dim()},
                                    {&w.k, w.k_bias, b.k, config_.kv_dim()},
@@ -90,7 +99,7 @@ void Transformer::attend(Worker& worker, const Step& step, uint32_t layer, const
   clock.mark(StepPhase::kQkv);
   if (config_.head_norm == HeadNorm::kWholeRow) norm_whole_rows(worker, w, step.rows);
   const LayerHeads heads(ops_, w, limits_.max_rows, step.batch, step.kv, layer);
-  attention_.run(worker, step.batch, step.kv, layer, b, heads, w.sinks);
+  attention_.run(worker, step.batch, step.kv, layer, b, &heads, w.sinks);
   clock.mark(StepPhase::kAttention);
   ops_.add_branch(worker, w.o, w.o_bias, b.attn_q, b.attn, step.rows, w.post_attn_norm);
   clock.mark(StepPhase::kAttnOut);
@@ -113,29 +122,50 @@ void Transformer::embed_rows(Worker& worker, const Step& step) {
   const auto [begin, end] = worker.share(step.rows);
   for (uint64_t r = begin; r < end; ++r) {
     float* x = buffers_.x + r * d;
-    const auto token = static_cast<uint32_t>(step.batch.tokens[r]);
-    DCHECK(token < config_.vocab_size);
-    if (weights_.tied)
-      unpack_column(weights_.head, token, x);
-    else
-      dequantize(weights_.embedding.type, weights_.embedding.data + token * weights_.embedding.row_bytes(), d,
-                 x);
-    if (config_.embedding_scale != 1.0f) kernels_.scale(config_.embedding_scale, d, x);
-    rope_factors(static_cast<uint32_t>(r), step.batch.positions[r]);
+    read_embedding(step.batch.tokens[r], x);
+    rope_row(static_cast<uint32_t>(r), step.batch.positions[r]);
   }
 }
 
-// cos and sin of a row's position, computed in double from the absolute position alone and rounded once.
-void Transformer::rope_factors(uint32_t row, int32_t position) {
-  const uint32_t half = config_.rope_dim / 2;
-  const double magnitude = config_.rope_scaling.magnitude;
+void Transformer::read_embedding(TokenId id, float* out) const {
+  const auto token = static_cast<uint32_t>(id);
+  DCHECK(token < config_.vocab_size);
+  if (weights_.tied)
+    unpack_column(weights_.head, token, out);
+  else
+    dequantize(weights_.embedding.type, weights_.embedding.data + token * weights_.embedding.row_bytes(),
+               config_.hidden_dim, out);
+  if (config_.embedding_scale != 1.0f) kernels_.scale(config_.embedding_scale, config_.hidden_dim, out);
+}
+
+void Transformer::read_head_row(TokenId token, float* out) const {
+  unpack_column(weights_.head, static_cast<uint32_t>(token), out);
+}
+
+// cos and sin of a row's position, for each base.
+void Transformer::rope_row(uint32_t row, int32_t position) {
   for (uint32_t base = 0; base < (config_.has_local_rope() ? 2u : 1u); ++base) {
     float* out = buffers_.rope + (static_cast<size_t>(base) * limits_.max_rows + row) * config_.rope_dim;
-    for (uint32_t i = 0; i < half; ++i) {
-      const double angle = position * frequencies_[base][i];
-      out[i] = static_cast<float>(std::cos(angle) * (base == 0 ? magnitude : 1.0));
-      out[half + i] = static_cast<float>(std::sin(angle) * (base == 0 ? magnitude : 1.0));
-    }
+    rope_factors(position, frequencies_[base], base == 0 ? config_.rope_scaling.magnitude : 1.0, out);
+  }
+}
+
+// Between layers a worker's own share of the rows is whole, and nobody writes to it before the next barrier.
+void Transformer::hand_out(const Worker& worker, const Step& step, uint32_t point) const {
+  const HiddenTap& tap = step.batch.hidden;
+  if (tap.rows.empty()) return;
+  const auto at = std::find(tap.points.begin(), tap.points.end(), point);
+  if (at == tap.points.end()) return;
+  const uint32_t d = config_.hidden_dim;
+  const auto [begin, end] = worker.share(step.rows);
+  for (size_t i = 0; i < tap.rows.size(); ++i) {
+    if (tap.rows[i] < begin || tap.rows[i] >= end) continue;
+    const float* x = buffers_.x + tap.rows[i] * static_cast<size_t>(d);
+    float* out = tap.out + (i * tap.points.size() + static_cast<size_t>(at - tap.points.begin())) * d;
+    if (point == HiddenTap::kOutputNorm)
+      ops_.norm(weights_.output_norm, x, d, out);
+    else
+      std::copy_n(x, d, out);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "models/attention_runner.h"
 #include "models/causal_lm.h"
 #include "models/feed_forward.h"
+#include "models/latent_attention.h"
 #include "models/layer_ops.h"
 #include "models/mixture_feed_forward.h"
 #include "models/output_head.h"
@@ -31,6 +32,8 @@ class Transformer final : public CausalLm {
   }
   void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
                std::span<BestLogits> best) override;
+  void read_embedding(TokenId token, float* out) const override;
+  void read_head_row(TokenId token, float* out) const override;
   void set_profile(StepProfile* profile) override { profile_ = profile; }
 
  private:
@@ -44,11 +47,12 @@ class Transformer final : public CausalLm {
 
   void run_worker(Worker& worker, const Step& step);
   void embed_rows(Worker& worker, const Step& step);
-  void rope_factors(uint32_t row, int32_t position);
+  void rope_row(uint32_t row, int32_t position);
   void run_layer(Worker& worker, const Step& step, uint32_t layer, PhaseClock& clock);
   void attend(Worker& worker, const Step& step, uint32_t layer, const NormedRows& x, PhaseClock& clock);
   void norm_whole_rows(Worker& worker, const LayerWeights& weights, uint32_t rows);
   void output_head(Worker& worker, const Step& step);
+  void hand_out(const Worker& worker, const Step& step, uint32_t point) const;
 
   ModelConfig config_;
   ModelWeights weights_;
@@ -62,6 +66,7 @@ class Transformer final : public CausalLm {
   StepProfile* profile_ = nullptr;
   std::vector<double> frequencies_[2];  // of the global and the local base
   AttentionRunner attention_;
+  LatentAttention latent_attention_;
   OutputHead head_;
 };
 

@@ -62,18 +62,15 @@ WeightSizes weight_sizes(const ModelWeights& weights, const ModelConfig& config)
   Counter counter(sizes);
   for (const LayerWeights& l : weights.layers) {
     using enum WeightSizes::Phase;
+    for (const PackedMatrix* matrix : {&l.q, &l.k, &l.v, &l.mla.q_a, &l.mla.kv_a}) counter.add(kQkv, *matrix);
+    for (const PackedMatrix& matrix : l.mla.k_b) counter.add(kQkv, matrix);
+    for (const PackedMatrix& matrix : l.mla.v_b) counter.add(kAttnOut, matrix);
+    counter.add(kAttnOut, l.o);
     const MixtureWeights& m = l.mixture;
     const FeedForwardWeights& ffn = m.present() ? m.shared : l.ffn;
-    for (const auto& [phase, matrix] : {std::pair{kQkv, &l.q},
-                                        {kQkv, &l.k},
-                                        {kQkv, &l.v},
-                                        {kAttnOut, &l.o},
-                                        {kRouter, &m.router},
-                                        {kRouter, &m.shared_router},
-                                        {kGateUp, &ffn.gate},
-                                        {kGateUp, &ffn.up},
-                                        {kDown, &ffn.down}})
-      counter.add(phase, *matrix);
+    for (const PackedMatrix* matrix : {&m.router, &m.shared_router}) counter.add(kRouter, *matrix);
+    for (const PackedMatrix* matrix : {&ffn.gate, &ffn.up}) counter.add(kGateUp, *matrix);
+    counter.add(kDown, ffn.down);
     if (m.present()) {
       counter.add(kGateUp, m.gate, config.mixture.router);
       counter.add(kGateUp, m.up, config.mixture.router);

@@ -47,6 +47,7 @@ class Filler {
     if (p.kind == Placement::Kind::kFloats) copy_floats(p, dst);
     if (p.kind == Placement::Kind::kRawRows) std::memcpy(dst, view.data, p.bytes);
     if (p.kind == Placement::Kind::kPacked) pack(p, dst);
+    if (p.kind == Placement::Kind::kTransposed) pack_transposed(p, dst);
     file_.release(*p.tensor);
   }
 
@@ -59,6 +60,18 @@ class Filler {
     std::vector<float> all(view.elements());
     dequantize(view.type, view.data, all.size(), all.data());
     std::memcpy(dst, all.data() + p.first_row, p.bytes);
+  }
+
+  // Rows of a tensor as columns, in F32. They are one head's: small.
+  void pack_transposed(const Placement& p, std::byte* dst) {
+    const TensorView& view = p.tensor->view;
+    const auto n = static_cast<uint32_t>(view.shape[0]);
+    std::vector<float> rows(size_t{p.rows} * n), columns(rows.size());
+    dequantize(view.type, view.data + p.first_row * view.row_bytes(), rows.size(), rows.data());
+    for (uint32_t i = 0; i < p.rows; ++i)
+      for (uint32_t j = 0; j < n; ++j) columns[size_t{j} * p.rows + i] = rows[size_t{i} * n + j];
+    pack_panels(DType::kF32, reinterpret_cast<const std::byte*>(columns.data()), n, p.rows, 0,
+                (n + kPanelCols - 1) / kPanelCols, dst);
   }
 
   void pack(const Placement& p, std::byte* dst) {

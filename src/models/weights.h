@@ -21,7 +21,8 @@ struct NormWeights {
   bool present() const { return weight != nullptr; }
 };
 
-// down(act(gate(x)) * up(x)): (ffn, hidden) twice, (hidden, ffn), and their biases.
+// down(act(gate(x)) * up(x)): (ffn, hidden) twice, (hidden, ffn), and their biases. Without a gate that is
+// not present().
 struct FeedForwardWeights {
   PackedMatrix gate, up, down;
   const float* gate_bias = nullptr;
@@ -58,17 +59,30 @@ struct MixtureWeights {
   bool present() const { return router.present(); }
 };
 
+// What multi-head latent attention has beside q and o: rows of the latent and the rotated key, the latent's
+// norm, and each head's way into the space of latents and out of it. LayerWeights::q reads the queries'
+// latent where they are compressed.
+struct MlaWeights {
+  PackedMatrix q_a;                  // (query, hidden), not present() where queries are not compressed
+  const float* q_a_norm = nullptr;   // (query)
+  PackedMatrix kv_a;                 // (latent + rope_dim, hidden)
+  const float* kv_a_norm = nullptr;  // (latent)
+  std::vector<PackedMatrix> k_b;     // [heads] (latent, nope_dim): the keys' matrix, transposed
+  std::vector<PackedMatrix> v_b;     // [heads] (value_dim, latent)
+};
+
 // One decoder layer. Pointers to f32 vectors are null, and norms not present(), where the file has no such
 // tensor.
 struct LayerWeights {
   NormWeights attn_norm;          // (hidden)
-  PackedMatrix q, k, v, o;        // (q_dim, hidden), (kv_dim, hidden) x2, (hidden, q_dim)
+  PackedMatrix q, k, v, o;        // (raw_q_dim, hidden), (kv_dim, hidden) x2, (hidden, attn_dim)
   const float* q_bias = nullptr;  // (q_dim)
   const float* k_bias = nullptr;  // (kv_dim)
   const float* v_bias = nullptr;  // (kv_dim)
   const float* o_bias = nullptr;  // (hidden)
   const float* q_norm = nullptr;  // (head_dim), or (q_dim) where heads have weights of their own
   const float* k_norm = nullptr;  // (head_dim), or (kv_dim)
+  MlaWeights mla;                 // in place of k and v, where the model has it
   NormWeights post_attn_norm;     // (hidden), of what attention computed, before it is added to the row
   const float* sinks = nullptr;   // (heads)
   NormWeights ffn_norm;           // (hidden)

@@ -95,8 +95,10 @@ TEST(Kv, OfLlama2) {
 
 TEST(Kv, OfMla) {
   EXPECT_EQ(kv_bytes_per_token(named("DeepSeek-V2-Lite"), KvFormat()), 31104);
-  EXPECT_EQ(decompressed_kv_bytes_per_token(named("DeepSeek-V2-Lite"), KvFormat()), 276480);
+  EXPECT_EQ(mha_kv_bytes_per_token(named("DeepSeek-V2-Lite"), KvFormat()), 276480);
   EXPECT_EQ(kv_bytes_per_token(named("DeepSeek-V3"), KvFormat()), 70272);
+  EXPECT_EQ(mha_kv_bytes_per_token(named("SmolLM2 135M"), KvFormat()),
+            3 * 23040);  // GQA: a third of the heads
 }
 
 TEST(Kv, ByType) {
@@ -106,7 +108,7 @@ TEST(Kv, ByType) {
   EXPECT_EQ(kv_bytes_per_token(s, *parse_kv_format("f32")), 46080);
   EXPECT_EQ(kv_bytes_per_token(s, *parse_kv_format("int8")), 30 * 3 * (128 + 8));
   const ModelShape mla = named("DeepSeek-V2-Lite");
-  EXPECT_EQ(kv_bytes_per_token(mla, *parse_kv_format("int8")), 27 * (576 + 4));
+  EXPECT_EQ(kv_bytes_per_token(mla, *parse_kv_format("int8")), 27 * (576 + 8));
 }
 
 TEST(Kv, AWindowBoundsWhatIsKept) {

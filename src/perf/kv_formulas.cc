@@ -23,10 +23,10 @@ double kv_bytes_per_token(const ModelShape& s, const KvFormat& kv) {
   return s.layers * kv_bytes_per_token_layer(s, kv);
 }
 
-double decompressed_kv_bytes_per_token(const ModelShape& s, const KvFormat& kv) {
-  if (!s.mla) return kv_bytes_per_token(s, kv);
+double mha_kv_bytes_per_token(const ModelShape& s, const KvFormat& kv) {
   const double numbers =
-      static_cast<double>(s.mla->qk_nope_head_dim) + s.mla->qk_rope_head_dim + s.mla->v_head_dim;
+      s.mla ? static_cast<double>(s.mla->qk_nope_head_dim) + s.mla->qk_rope_head_dim + s.mla->v_head_dim
+            : 2.0 * s.head_dim;
   return s.layers * (s.heads * numbers * kv.value_bytes() + static_cast<double>(s.heads) * kv.scale_bytes);
 }
 

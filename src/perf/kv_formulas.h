@@ -17,9 +17,9 @@ double kv_bytes_per_token_layer(const ModelShape& shape, const KvFormat& kv);
 // Bytes per token over all layers, while no window is full: L times that.
 double kv_bytes_per_token(const ModelShape& shape, const KvFormat& kv);
 
-// The same if MLA kept what it decompresses to, K of H_nope + H_rope and V of H_v values for each of N heads:
-// N (H_nope + H_rope + H_v) e per layer. For other kinds kv_bytes_per_token().
-double decompressed_kv_bytes_per_token(const ModelShape& shape, const KvFormat& kv);
+// The same if each of N query heads kept K and V of its own, as in MHA: per layer N (2 H e + c); of MLA,
+// whose heads decompress to K of H_nope + H_rope and V of H_v values, N ((H_nope + H_rope + H_v) e + c).
+double mha_kv_bytes_per_token(const ModelShape& shape, const KvFormat& kv);
 
 // Positions kept by a sequence of S, summed over the layers: min(S, window) where there is a window, else S.
 uint64_t kv_positions(const ModelShape& shape, uint64_t sequence);

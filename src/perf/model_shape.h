@@ -91,8 +91,8 @@ Result<ModelShape> shape_from_gguf(const GgufFile& file);
 
 // From a Hugging Face config.json: llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gemma,
 // gemma2, gemma3 and gemma3_text, phi3, olmoe, granitemoe, granitemoeshared, gpt_oss, deepseek_v2,
-// deepseek_v3. Fields that a config leaves out take the defaults of transformers' configuration class. `name`
-// is what to call it. kUnsupported lists the types we know.
+// deepseek_v3, minicpm3, plm. Fields that a config leaves out take the defaults of transformers'
+// configuration class. `name` is what to call it. kUnsupported lists the types we know.
 Result<ModelShape> shape_from_config(std::string_view json, std::string name);
 
 // From the table data/models.json, built into the program. Case and punctuation do not matter ("llama-2 7B"

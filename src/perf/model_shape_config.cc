@@ -141,6 +141,8 @@ constexpr ConfigType kTypes[] = {
      .window = 128},
     {.name = "deepseek_v2", .vocab = 102400, .max_context = 2048},
     {.name = "deepseek_v3", .vocab = 129280, .max_context = 4096},
+    {.name = "minicpm3", .tied = true, .vocab = 73448, .max_context = 32768},
+    {.name = "plm", .tied = true, .vocab = 151936, .max_context = 4096},
 };
 
 Result<const ConfigType*> find_type(const std::string& name) {
@@ -290,7 +292,8 @@ Result<ModelShape> read_text_model(const json::object& object, const ConfigType&
   read_dimensions(in, type, &s);
   s.tied_embeddings = tied.value_or(in.flag_or("tie_word_embeddings", type.tied));
   const std::string_view arch = type.name;
-  if (arch.starts_with("deepseek")) read_mla(in, &s);
+  if (arch.starts_with("deepseek") || arch == "minicpm3" || arch == "plm") read_mla(in, &s);
+  if (arch == "plm") s.ffn_matrices = 2;
   if (arch.starts_with("deepseek")) read_deepseek_moe(in, &s);
   s.attention_sinks = arch == "gpt_oss";
   if (arch == "mixtral" || arch.starts_with("granitemoe")) read_plain_moe(in, "num_local_experts", 8, 2, &s);

@@ -109,7 +109,8 @@ Status read_mla(const Keys& keys, ModelShape* s) {
   KVASIR_ASSIGN_OR_RETURN(s->head_dim,
                           keys.need_count(present ? "attention.key_length_mla" : "attention.key_length"));
   KVASIR_ASSIGN_OR_RETURN(mla.v_head_dim,
-                          keys.need_count(present ? "attention.value_length_mla" : "attention.value_length"));
+                          keys.count_or(present ? "attention.value_length_mla" : "attention.value_length",
+                                        s->heads > 0 ? s->hidden / s->heads : 0));
   if (s->head_dim <= mla.qk_rope_head_dim)
     return corrupt(
         fmt::format("an MLA head has {} values, of which {} are rotated", s->head_dim, mla.qk_rope_head_dim));

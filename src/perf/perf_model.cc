@@ -164,7 +164,9 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
   const double threads = options_.threads;
   const double norm_quantised = c.hidden_dim * (r.norm + r.quantize);
   const double store = options_.kv_type == KvType::kInt8 ? r.store_int8 : r.store_f16;
-  const double act = c.activation == Activation::kGeluTanh ? r.gelu : r.silu;
+  const double act = c.activation == Activation::kGeluTanh ? r.gelu
+                     : c.activation == Activation::kRelu   ? r.add
+                                                           : r.silu;
   const double heads = c.heads + c.kv_heads;
   const double turned =
       c.layers - static_cast<double>(std::count(c.ropes.begin(), c.ropes.end(), LayerRope::kNone));
@@ -183,8 +185,10 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
   // Results of experts are weighed and added one by one.
   const double added =
       with_experts * c.hidden_dim * (c.mixture.router.used + (c.mixture.shared_ffn_dim > 0 ? 1 : 0));
+  // With MLA single heads' parts are quantised too, before they are absorbed and after attention.
+  const double absorbed = c.mla ? c.mla->query + 1.0 * c.heads * (c.mla->nope_dim + c.mla->latent) : 0.0;
   const double shared =
-      c.layers * (c.q_dim() * r.quantize) + activated * (act + r.quantize) + 2 * added * r.add;
+      c.layers * (c.attn_dim() + absorbed) * r.quantize + activated * (act + r.quantize) + 2 * added * r.add;
   rest_ = {.alone = alone * speed_,
            .shared = shared * speed_,
            .head = norm_quantised * speed_,
@@ -202,8 +206,9 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
 
 void PerfModel::tabulate_attention(const HardwareProfile& machine) {
   const uint32_t group = config_.heads / std::max(1u, config_.kv_heads);
-  call_tokens_ = std::max(1u, kAttnMaxRows / std::max(1u, group));
-  const AttentionRates r = rates_.of(options_.kv_type, config_.head_dim);
+  call_tokens_ = std::max(1u, (config_.mla ? kLatentMaxRows : kAttnMaxRows) / std::max(1u, group));
+  // What is done with a position goes by the values of K and V together.
+  const AttentionRates r = rates_.of(options_.kv_type, (config_.head_dim + config_.value_dim()) / 2);
   // A thread of fewer is no slower alone than among all.
   const double scale = speed_ * options_.threads / machine.threads;
   for (uint32_t tokens = 0; tokens <= call_tokens_; ++tokens) {

@@ -16,6 +16,30 @@ namespace {
 
 using namespace report;  // NOLINT: this file is one of its parts
 
+// What the cache would be if every query head kept K and V of its own.
+void add_kv_of_mha(const Report& r) {
+  const ModelShape& s = r.shape;
+  const KvFormat& kv = r.options.kv;
+  if (s.attention() == AttentionKind::kMha) return;
+  Quantity q{.id = "mha_bytes_per_token",
+             .title = "KV cache of a token if every query head had K and V of its own",
+             .value = mha_kv_bytes_per_token(s, kv),
+             .unit = "bytes",
+             .formula = s.mla ? "L * N * ((P + R + U) * e + c)" : "L * N * (2 * H * e + c)",
+             .inputs = {layer_count(s), query_heads(s),
+                        given("e", fmt::format("bytes per value as {}", kv.name), kv.value_bytes()),
+                        given("c", "scales of a KV head", kv.scale_bytes, "bytes")},
+             .source = s.mla ? kDeepSeek : kBook};
+  if (s.mla) {
+    q.inputs.push_back(given("P", "other part of a key", s.mla->qk_nope_head_dim));
+    q.inputs.push_back(given("R", "rotated part of a key", s.mla->qk_rope_head_dim));
+    q.inputs.push_back(given("U", "value size", s.mla->v_head_dim));
+  } else {
+    q.inputs.push_back(given("H", "head size", s.head_dim));
+  }
+  r.out.add(std::move(q));
+}
+
 void add_kv_per_token(const Report& r) {
   const ModelShape& s = r.shape;
   const KvFormat& kv = r.options.kv;
@@ -46,6 +70,7 @@ void add_kv_per_token(const Report& r) {
              .formula = "L * t",
              .inputs = {layer_count(s), of("t", "kv_bytes_per_token_layer")},
              .source = kBook});
+  add_kv_of_mha(r);
 }
 
 void add_kv_per_sequence(const Report& r) {

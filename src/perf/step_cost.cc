@@ -8,8 +8,6 @@
 namespace kvasir {
 namespace {
 
-constexpr uint64_t kPlanes = 2;  // K and V
-
 // The sum of 1 .. n.
 uint64_t triangle(uint64_t n) {
   return n * (n + 1) / 2;
@@ -48,8 +46,10 @@ StepCost& StepCost::operator+=(const StepCost& other) {
 
 StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::span<const StepRows> sequences,
                    uint32_t logit_rows, KvType kv_type) {
-  const uint64_t token_bytes = uint64_t{config.kv_dim()} * kPlanes * kv_element_bytes(kv_type) +
+  const uint64_t planes = config.mla ? 1 : 2;
+  const uint64_t token_bytes = uint64_t{config.kv_dim()} * planes * kv_element_bytes(kv_type) +
                                config.kv_heads * kv_scale_bytes(kv_type);  // of one layer
+  const uint64_t pair_macs = uint64_t{config.heads} * (config.head_dim + config.value_dim());
   StepCost cost;
   uint64_t rows = 0;
   for (const StepRows& s : sequences) {
@@ -57,7 +57,7 @@ StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::s
     rows += s.rows;
     for (const uint32_t window : config.windows) {
       cost.kv_read_bytes += seen_positions(s, window) * token_bytes;
-      cost.attention_macs += visible_pairs(s, window) * config.q_dim() * kPlanes;
+      cost.attention_macs += visible_pairs(s, window) * pair_macs;
     }
   }
   cost.kv_write_bytes = rows * config.windows.size() * token_bytes;

@@ -33,10 +33,12 @@ uint64_t visible_pairs(const StepRows& rows, uint32_t window);
 //                   `seen` counts the positions that any of the sequence's rows sees: context + rows, less
 //                   those before the first row's window. Each once, as if rows and query heads that share a
 //                   position shared its load; the step's own rows count, for they are read back.
+//                   Of latent rows (MLA) H_kv = 1, D = latent + rotated key, and one plane.
 //   kv_write_bytes  R * L * H_kv * the same
 //   linear_macs     R * layer_macs + G * head_macs                  (int8 times int8 for quantised weights)
 //   attention_macs  sum over sequences, layers and rows: visible(row) * H * D * 2   (f32: q.k and p.v)
-//                   visible(row at position p) = p + 1, at most the layer's window
+//                   visible(row at position p) = p + 1, at most the layer's window. Of MLA, which is always
+//                   absorbed: H * (2 latent + rotated key) in place of H * D * 2.
 //
 // Left out, as small: norms, RoPE, activations and their quantisation, the exponentials of attention, logits
 // (4 bytes each), the residual stream, which stays in cache. Roofline model: Williams, Waterman and

@@ -39,8 +39,9 @@ struct KvFormat {
 };
 
 // f32, f16, bf16, fp8 (bytes, one scale per tensor, not counted), int8 (as the engine keeps it: bytes and one
-// f32 scale per token and KV head for K and one for V, docs/numerics.md; of an MLA row one f32), q8_0 and
-// q4_0 (llama.cpp's blocks of 32 with an f16 scale: 8.5 and 4.5 bits). kInvalidArgument lists the names.
+// f32 scale per token and KV head for K and one for V, docs/numerics.md; of an MLA row for the latent and one
+// for the rotated key), q8_0 and q4_0 (llama.cpp's blocks of 32 with an f16 scale: 8.5 and 4.5 bits).
+// kInvalidArgument lists the names.
 Result<KvFormat> parse_kv_format(std::string_view name);
 
 }  // namespace kvasir

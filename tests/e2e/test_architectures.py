@@ -38,7 +38,10 @@ def test_inspect_says_what_the_cache_takes(folder, name):
     config = config_of(folder, name)
     said = json.loads(kvasir("inspect", folder / f"{name}.gguf", "--json"))
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    assert said["kv_bytes_per_token"] == config["num_hidden_layers"] * config["num_key_value_heads"] * head * 2 * 2
+    values = 2 * config["num_key_value_heads"] * head
+    if "kv_lora_rank" in config:  # one row of latent and rotated key
+        values = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+    assert said["kv_bytes_per_token"] == config["num_hidden_layers"] * values * 2
     assert said["context_length"] == config["max_position_embeddings"]
     assert said["sliding_window"] == (config.get("sliding_window") or 0)
 
@@ -62,7 +65,7 @@ def test_plan_reads_its_file_and_its_config(folder, name):
         assert "does not run the architecture" not in plan
 
 
-@pytest.mark.parametrize("name", ["command-r-plus", "gemma2", "phi3-long", "qwen2moe", "gpt-oss"])
+@pytest.mark.parametrize("name", ["command-r-plus", "gemma2", "phi3-long", "qwen2moe", "gpt-oss", "deepseek-v3"])
 def test_run_answers(folder, name):
     words = ("-p", "the thing", "--temperature", 0, "-n", 8)
     assert kvasir("run", folder / f"{name}.gguf", *words) == kvasir("run", folder / f"{name}.gguf", *words)

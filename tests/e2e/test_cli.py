@@ -18,7 +18,7 @@ def kvasir(*arguments, **kwargs):
 def test_help_names_every_verb():
     done = kvasir("--help")
     assert done.returncode == 0
-    for verb in ("serve", "run", "inspect", "bench"):
+    for verb in ("serve", "run", "inspect", "bench", "plan", "dump-hidden"):
         assert verb in done.stdout
         assert kvasir(verb, "--help").returncode == 0
 
@@ -141,3 +141,42 @@ def test_missing_file_and_bad_flags():
     assert "no-such-file" in kvasir("serve", "no-such-file.gguf").stderr
     assert kvasir("serve", MODELS["smollm2"], "--no-such-flag").returncode != 0
     assert kvasir("serve", MODELS["smollm2"], "--isa", "z80").returncode != 0
+
+
+def read_dump(path):
+    """Header and raw bytes of each tensor."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + length])
+    body = data[8 + length:]
+    return header, {name: body[slice(*entry["data_offsets"])] for name, entry in header.items() if name != "__metadata__"}
+
+
+def test_dump_hidden_writes_the_same_bytes_whatever_the_batch(tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("What is the capital of Japan?\nWhat is two and two?\n\"Say:\\nyes\"\n")
+    dumps = []
+    for name, rows, sequences in (("a", 256, 16), ("b", 16, 1)):
+        path = tmp_path / name
+        done = kvasir("dump-hidden", MODELS["smollm2"], "--prompts", prompts, "-o", path, "-n", 12, "--points",
+                      "2,15,output", "--max-num-batched-tokens", rows, "--max-num-seqs", sequences)
+        assert done.returncode == 0, done.stderr
+        assert "3 prompts" in done.stdout
+        dumps.append(read_dump(path))
+    assert dumps[0] == dumps[1]
+    header, tensors = dumps[0]
+    tokens, points, width = header["hidden"]["shape"]
+    assert (points, width) == (3, 576) and header["hidden"]["dtype"] == "F16"
+    assert header["tokens"]["shape"] == [tokens] and header["starts"]["shape"] == [4]
+    assert header["__metadata__"]["points"] == "2,15,output"
+    starts = [int.from_bytes(tensors["starts"][8 * i:8 * i + 8], "little") for i in range(4)]
+    assert starts[0] == 0 and starts[3] == tokens
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_dump_hidden_refuses_what_it_cannot_write(tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("Hello\n")
+    done = kvasir("dump-hidden", MODELS["smollm2"], "--prompts", prompts, "-o", tmp_path / "no" / "where", "-n", 2)
+    assert done.returncode == 1
+    assert "No such file" in done.stderr

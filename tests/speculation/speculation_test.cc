@@ -1,18 +1,20 @@
 // Speculation over real models changes no token, no log-probability and no ending: every drafter, 1 to 8
 // guesses, 1 to 16 answers at once, greedy and sampled. Each combination gets some of the prompts; with
-// KVASIR_TEST_FULL set each drafter gets more than a thousand.
+// KVASIR_TEST_FULL set (`make test-full`) each drafter gets more than a thousand.
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
+#include <algorithm>
+#include <bit>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <memory>
-#include <mutex>
+#include <string>
+#include <tuple>
 
 #include "base/build_kind.h"
 #include "decoding/test_drafters.h"
+#include "engine/collect_answers.h"
 #include "engine/drafters.h"
 #include "engine/llm.h"
 #include "tests/model_fixture.h"
@@ -23,6 +25,10 @@ namespace {
 using namespace testing_drafters;
 
 constexpr uint32_t kTokens = 20;
+
+bool full() {
+  return std::getenv("KVASIR_TEST_FULL") != nullptr;
+}
 
 // Texts that repeat themselves, that ask for copying, code, JSON, other scripts, and hardly anything.
 std::string prompt_text(uint32_t i) {
@@ -67,51 +73,31 @@ Request request_of(const Tokenizer& tokenizer, uint32_t i) {
   return r;
 }
 
-struct Answer {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;
-  bool operator==(const Answer& other) const {
-    return tokens == other.tokens && text == other.text && finish == other.finish &&
-           logprobs.size() == other.logprobs.size() &&
-           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(float)) == 0;
-  }
-};
-
-std::vector<Answer> answers_of(Engine& engine, const std::vector<Request>& requests) {
-  std::mutex mutex;
-  std::condition_variable done;
-  std::vector<Answer> answers(requests.size());
-  size_t unfinished = requests.size();
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const auto id = engine.submit(requests[i], [&, i](TokenEvent&& e) {
-      const std::lock_guard lock(mutex);
-      Answer& a = answers[i];
-      a.tokens.insert(a.tokens.end(), e.tokens.begin(), e.tokens.end());
-      for (const SampledToken& t : e.logprobs) a.logprobs.push_back(t.logprob);
-      a.text += e.text;
-      a.finish = e.finish;
-      if (e.finish != FinishReason::kNone && --unfinished == 0) done.notify_one();
-    });
-    EXPECT_TRUE(id.ok()) << id.message();
-  }
-  std::unique_lock lock(mutex);
-  done.wait(lock, [&] { return unfinished == 0; });
-  return answers;
+// Tokens, texts, ends, and log-probabilities to the bit.
+bool same(const CollectedAnswer& a, const CollectedAnswer& b) {
+  const auto bits = [](const SampledToken& t) { return std::bit_cast<uint32_t>(t.logprob); };
+  return a.tokens == b.tokens && a.text == b.text && a.finish == b.finish &&
+         std::ranges::equal(a.logprobs, b.logprobs, {}, bits, bits);
 }
 
-class Speculated : public testing::TestWithParam<const char*> {
+std::vector<CollectedAnswer> answers_of(Engine& engine, const std::vector<Request>& requests) {
+  auto answers = collect_answers(engine, requests);
+  EXPECT_TRUE(answers.ok()) << answers.message();
+  return answers.ok() ? *std::move(answers) : std::vector<CollectedAnswer>(requests.size());
+}
+
+// A model, and the guesses per step.
+class Speculated : public testing::TestWithParam<std::tuple<const char*, uint32_t>> {
  protected:
   void SetUp() override {
     if (kSlowBuild) GTEST_SKIP() << "sanitised builds test the engine over the fake model";
-    const std::string path = model_path(GetParam());
-    if (!std::filesystem::exists(path))
-      GTEST_SKIP() << path << " is absent: tools/fetch_models.py fetches it";
+    path_ = model_path(std::get<0>(GetParam()));
+    if (!std::filesystem::exists(path_))
+      GTEST_SKIP() << path_ << " is absent: tools/fetch_models.py fetches it";
     Llm::Options options;
     options.threads = 2;
     options.engine = config(16);
-    auto opened = Llm::open(path, options);
+    auto opened = Llm::open(path_, options);
     ASSERT_TRUE(opened.ok()) << opened.message();
     llm_ = std::move(opened).value();
   }
@@ -134,7 +120,8 @@ class Speculated : public testing::TestWithParam<const char*> {
   }
 
   // What follows, by the answers without speculation.
-  static Continuation continuation(const std::vector<Request>& requests, const std::vector<Answer>& answers) {
+  static Continuation continuation(const std::vector<Request>& requests,
+                                   const std::vector<CollectedAnswer>& answers) {
     std::vector<std::vector<TokenId>> texts;
     for (size_t i = 0; i < requests.size(); ++i) {
       texts.push_back(requests[i].prompt);
@@ -154,14 +141,14 @@ class Speculated : public testing::TestWithParam<const char*> {
                                                 const Continuation& right) {
     const uint32_t vocab = llm_->model().config().vocab_size;
     std::vector<std::unique_ptr<Drafter>> list;
-    if (kind < kNames.size()) {
+    if (kind < names_.size()) {
       EngineConfig with = c;
-      with.speculation.drafters = parse_drafters(kNames[kind]).value();
+      with.speculation.drafters = parse_drafters(names_[kind]).value();
       auto made = make_drafters(with, llm_->draft_ground());
       EXPECT_TRUE(made.ok()) << made.message();
       return std::move(made).value();
     }
-    switch (kind - kNames.size()) {
+    switch (kind - names_.size()) {
       case 0:
         list.push_back(std::make_unique<OracleDrafter>(right));
         break;
@@ -180,43 +167,53 @@ class Speculated : public testing::TestWithParam<const char*> {
     return list;
   }
 
-  static constexpr std::array<std::string_view, 2> kNames = {"ngram", "layers=9"};
-  static constexpr uint32_t kKinds = kNames.size() + 5;
+  static constexpr uint32_t kTestDrafters = 5;
+  std::string path_;
+  std::vector<std::string> names_ = {"ngram", "suffix", "outputs=1", "layers=9"};
   std::unique_ptr<Llm> llm_;
 };
 
 TEST_P(Speculated, AnswersAreThoseOfPlainDecoding) {
-  const bool full = std::getenv("KVASIR_TEST_FULL") != nullptr;
-  const uint32_t per_combination = full ? 48 : 4;
-  const std::vector<uint32_t> batches = full ? std::vector<uint32_t>{1, 4, 16} : std::vector<uint32_t>{1, 16};
-  uint32_t next = 0;
-  for (uint32_t guesses = 1; guesses <= 8; guesses += full ? 1 : 4) {
-    for (const uint32_t batch : batches) {
-      std::vector<Request> requests;
-      for (uint32_t i = 0; i < per_combination; ++i)
-        requests.push_back(request_of(llm_->tokenizer(), next++));
-      const std::vector<Answer> plain = answers_of(*start(config(batch), {}), requests);
-      const Continuation right = continuation(requests, plain);
-      for (uint32_t kind = 0; kind < kKinds; ++kind) {
-        EngineConfig c = config(batch);
-        c.speculation.most = guesses;
-        c.speculation.always = true;
-        auto drafters = drafter(kind, c, right);
-        const std::string name(drafters[0]->name());
-        const auto engine = start(c, std::move(drafters));
-        const std::vector<Answer> guessed = answers_of(*engine, requests);
-        for (size_t i = 0; i < requests.size(); ++i)
-          EXPECT_TRUE(guessed[i] == plain[i]) << name << ", " << guesses << " guesses, " << batch
-                                              << " at once, prompt " << next - per_combination + i;
-      }
+  const uint32_t guesses = std::get<1>(GetParam());
+  const uint32_t per_combination = full() ? 48 : 4;
+  const std::vector<uint32_t> batches =
+      full() ? std::vector<uint32_t>{1, 4, 16} : std::vector<uint32_t>{1, 16};
+  // The model itself, of whose guesses only those among its first thousand tokens are made.
+  if (full()) names_.push_back("draft=" + path_ + ":1000");
+  auto next = static_cast<uint32_t>((guesses - 1) * batches.size() * per_combination);
+  for (const uint32_t batch : batches) {
+    std::vector<Request> requests;
+    for (uint32_t i = 0; i < per_combination; ++i) requests.push_back(request_of(llm_->tokenizer(), next++));
+    const std::vector<CollectedAnswer> plain = answers_of(*start(config(batch), {}), requests);
+    const Continuation right = continuation(requests, plain);
+    for (uint32_t kind = 0; kind < names_.size() + kTestDrafters; ++kind) {
+      EngineConfig c = config(batch);
+      c.speculation.most = guesses;
+      c.speculation.always = true;
+      auto drafters = drafter(kind, c, right);
+      const std::string name(drafters[0]->name());
+      const auto engine = start(c, std::move(drafters));
+      const std::vector<CollectedAnswer> guessed = answers_of(*engine, requests);
+      for (size_t i = 0; i < requests.size(); ++i)
+        EXPECT_TRUE(same(guessed[i], plain[i])) << name << ", " << guesses << " guesses, " << batch
+                                                << " at once, prompt " << next - per_combination + i;
     }
   }
 }
 
+std::vector<uint32_t> numbers_of_guesses() {
+  return full() ? std::vector<uint32_t>{1, 2, 3, 4, 5, 6, 7, 8} : std::vector<uint32_t>{1, 5};
+}
+
 INSTANTIATE_TEST_SUITE_P(Real, Speculated,
-                         testing::Values("smollm2-135m-instruct-q4_1.gguf", "gemma-3-270m-q4_k_m.gguf",
-                                         "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
-                         [](const auto& param) { return model_test_name(param.param); });
+                         testing::Combine(testing::Values("smollm2-135m-instruct-q4_1.gguf",
+                                                          "gemma-3-270m-q4_k_m.gguf",
+                                                          "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+                                          testing::ValuesIn(numbers_of_guesses())),
+                         [](const auto& param) {
+                           return model_test_name(std::get<0>(param.param)) + "_" +
+                                  std::to_string(std::get<1>(param.param));
+                         });
 
 }  // namespace
 }  // namespace kvasir

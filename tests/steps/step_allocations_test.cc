@@ -139,6 +139,8 @@ class NullLm final : public CausalLm {
   }
   const ModelConfig& config() const override { return config_; }
   size_t weight_bytes() const override { return 0; }
+  void read_embedding(TokenId, float*) const override {}
+  void read_head_row(TokenId, float*) const override {}
   void forward(const ForwardBatch& batch, KvStore&, std::span<float>, std::span<BestLogits> best) override {
     for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
       best[i].start(batch.wanted(i));

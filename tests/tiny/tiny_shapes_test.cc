@@ -26,7 +26,8 @@ TEST_P(EveryShape, ItsShapeCountsItsParameters) {
   const auto config = read_model_config(file.metadata());
   ASSERT_TRUE(config.ok()) << config.message();
   EXPECT_EQ(shape->windows, config->windows);
-  EXPECT_EQ(shape->kv_heads * shape->head_dim, config->kv_dim());
+  EXPECT_EQ(shape->mla.has_value(), config->mla.has_value());
+  EXPECT_EQ(shape->kv_heads * shape->head_dim, config->mla ? config->raw_q_dim() : config->kv_dim());
   uint64_t stored = 0;
   for (const TensorInfo& t : file.tensors())
     if (!t.name.starts_with("rope_f")) stored += t.view.elements();

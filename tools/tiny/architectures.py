@@ -4,6 +4,7 @@ positions (windows, original contexts and rotary bases are short)."""
 import dataclasses
 import math
 
+import torch
 import transformers as t
 
 import vocabulary
@@ -26,6 +27,7 @@ class Tiny:
     permuted: bool = False  # rows of q and k are interleaved for rotation in neighbouring pairs
     norm_offset: float = 0.0  # what the converter adds to norm weights
     embedding_scale: float = 1.0
+    split_kv_b: bool = False  # the keys' and the values' matrix out of the latent are tensors of their own
 
     def build(self, config=None):
         return self.model(config or self.config).float().eval()
@@ -206,5 +208,64 @@ def layer_norms():
                {"window": {"sliding_window": 64}})
 
 
+class PlmConfig(t.DeepseekV3Config):
+    model_type = "plm"
+
+
+class PlmFeedForward(torch.nn.Module):
+    """down(relu(up(x))^2)"""
+
+    def __init__(self, config):
+        super().__init__()
+        self.up_proj = torch.nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = torch.nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(torch.relu(self.up_proj(x)) ** 2)
+
+
+class PlmForCausalLM(t.DeepseekV3ForCausalLM):
+    """PLM (arXiv 2503.12167), which transformers lacks: DeepSeek's attention, and its own feed-forward part."""
+
+    config_class = PlmConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        for layer in self.model.layers:
+            layer.mlp = PlmFeedForward(config)
+
+
+def latents():
+    """Multi-head latent attention, without experts."""
+
+    def latent(layers=2, query=None, value=32, heads=4, **more):
+        return sizes(layers=layers, heads=heads, kv=heads, rms_norm_eps=1e-6, kv_lora_rank=32, q_lora_rank=query,
+                     qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=value) | more
+
+    def deepseek(name, config, **more):
+        dense = {"first_k_dense_replace": config["num_hidden_layers"], "n_shared_experts": 0}
+        return Tiny(name, "deepseek2", t.DeepseekV3ForCausalLM,
+                    t.DeepseekV3Config(**config | dense, tie_word_embeddings=False), "llama-bpe", **more)
+
+    yarn = rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0,
+                beta_slow=1.0)
+    scaled = {"yarn": NO_ROPE_SCALING, "scale of scores": {"rope_parameters.mscale_all_dim": 0.0,
+                                                           "rope_parameters.attention_factor": 1.0}}
+    yield deepseek("deepseek-v2-lite", latent(ffn=256, value=16) | NO_ROPE_SCALING, split_kv_b=True)
+    yield deepseek("deepseek-v2", latent(query=64) | {"rope_parameters": yarn}, features=scaled)
+    yield deepseek("deepseek-v3", latent(query=32, heads=9, kv_lora_rank=64) | {"rope_parameters": yarn}, features=scaled,
+                   split_kv_b=True)
+    longrope = rope("longrope", short_factor=[1.0 + 0.15 * i for i in range(8)],
+                    long_factor=[1.2 + 0.7 * i for i in range(8)], original_max_position_embeddings=128)
+    yield Tiny("minicpm3", "minicpm3", t.MiniCPM3ForCausalLM,
+               t.MiniCPM3Config(**latent(layers=4, query=32), rope_parameters=longrope, scale_depth=1.4, dim_model_base=256,
+                                tie_word_embeddings=True), "smollm",
+               {"longrope": NO_ROPE_SCALING, "embedding scale": {"scale_emb": 1.0},
+                "residual scale": {"scale_depth": 2.0}}, embedding_scale=12.0)
+    yield Tiny("plm", "plm", PlmForCausalLM,
+               PlmConfig(**latent() | {"first_k_dense_replace": 2}, rope_parameters=rope(), tie_word_embeddings=True),
+               "qwen2")
+
+
 def all_models():
-    return [*llamas(), *qwens(), *mixtures(), *gemmas(), *phis(), *olmos(), *layer_norms()]
+    return [*llamas(), *qwens(), *mixtures(), *gemmas(), *phis(), *olmos(), *layer_norms(), *latents()]

@@ -22,13 +22,13 @@ def head_dim_of(config):
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
-def write_sizes(writer, config):
+def write_sizes(writer, config, kv_heads=None):
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_head_count_kv(kv_heads or config.num_key_value_heads)
 
 
 def write_head_dim(writer, config):
@@ -156,11 +156,60 @@ def write_cohere2(writer, config):
     writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
 
 
+def write_latent(writer, config, kv_heads=None):
+    """What DeepSeek's, MiniCPM3's and PLM's files have in common."""
+    write_sizes(writer, config, kv_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    if config.q_lora_rank is not None:
+        writer.add_q_lora_rank(config.q_lora_rank)
+    writer.add_kv_lora_rank(config.kv_lora_rank)
+    writer.add_rope_dimension_count(config.qk_rope_head_dim)
+    writer.add_rope_freq_base(rope_of(config)["rope_theta"])
+
+
+def write_deepseek2(writer, config, split):
+    """Older files give the sizes of a head as such and say nothing of the cache row."""
+    write_latent(writer, config, 1 if split else None)
+    head = config.qk_nope_head_dim + config.qk_rope_head_dim
+    if split:
+        writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
+        writer.add_value_length(config.kv_lora_rank)
+        writer.add_key_length_mla(head)
+        writer.add_value_length_mla(config.v_head_dim)
+    else:
+        writer.add_key_length(head)
+        writer.add_value_length(config.v_head_dim)
+    writer.add_leading_dense_block_count(config.first_k_dense_replace)
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    writer.add_expert_shared_count(config.n_shared_experts)
+    rope = rope_of(config)
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+
+
+def write_minicpm3(writer, config):
+    write_latent(writer, config)
+    writer.add_key_length(config.qk_nope_head_dim + config.qk_rope_head_dim)
+    if config.v_head_dim != config.hidden_size // config.num_attention_heads:
+        writer.add_value_length(config.v_head_dim)
+
+
+def write_plm(writer, config):
+    write_latent(writer, config)
+    writer.add_key_length(config.qk_nope_head_dim + config.qk_rope_head_dim)
+    writer.add_value_length(config.v_head_dim)
+
+
 KEYS = {"granitemoe": write_granitemoe, "qwen2moe": write_with_experts, "qwen3moe": write_with_experts,
         "olmoe": write_with_experts, "gpt-oss": write_gpt_oss,
         "llama": write_llama, "smollm3": write_llama, "granite": write_granite, "qwen2": write_common,
         "qwen3": write_common, "gemma": write_gemma, "gemma2": write_gemma2, "gemma3": write_gemma3, "phi3": write_phi3,
-        "olmo2": write_olmo2, "stablelm": write_stablelm, "command-r": write_command_r, "cohere2": write_cohere2}
+        "olmo2": write_olmo2, "stablelm": write_stablelm, "command-r": write_command_r, "cohere2": write_cohere2,
+        "minicpm3": write_minicpm3, "plm": write_plm}
 
 
 def llama3_factors(config):
@@ -189,6 +238,13 @@ def pairs_from_halves(weight, heads):
     """[heads, 2, d/2] rows become [heads, d/2, 2]: the two values that are rotated together are neighbours."""
     split = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(weight.shape)
+
+
+def split_kv_b(config, value):
+    """The matrix out of the latent, head by head the rows of keys and of values: the keys' transposed, and the values'."""
+    heads, plain = config.num_attention_heads, config.qk_nope_head_dim
+    both = value.reshape(heads, plain + config.v_head_dim, config.kv_lora_rank)
+    return both[:, :plain].swapaxes(1, 2), both[:, plain:]
 
 
 def merged_norms(state):
@@ -223,6 +279,11 @@ def tensors(tiny, model):
         if target is None:
             raise ValueError(f"{tiny.name}: the gguf package has no name for {name}")
         part = name.split(".")[-2]
+        if tiny.split_kv_b and part == "kv_b_proj":
+            keys, values = split_kv_b(config, value)
+            yield target.replace("attn_kv_b", "attn_k_b"), np.ascontiguousarray(keys, dtype=np.float32)
+            yield target.replace("attn_kv_b", "attn_v_b"), np.ascontiguousarray(values, dtype=np.float32)
+            continue
         if tiny.permuted and part in ("q_proj", "k_proj"):
             value = pairs_from_halves(value, config.num_attention_heads if part == "q_proj" else config.num_key_value_heads)
         if tiny.norm_offset and name.endswith("norm.weight"):
@@ -234,7 +295,10 @@ def write(tiny, model, path):
     writer = gguf.GGUFWriter(path, tiny.arch)
     writer.add_name(tiny.name)
     mixtral = tiny.arch == "llama" and "num_local_experts" in tiny.config.to_dict()
-    (write_mixtral if mixtral else KEYS[tiny.arch])(writer, tiny.config)
+    if tiny.arch == "deepseek2":
+        write_deepseek2(writer, tiny.config, tiny.split_kv_b)
+    else:
+        (write_mixtral if mixtral else KEYS[tiny.arch])(writer, tiny.config)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     vocabulary.write(writer, tiny.pre)
     for name, value in tensors(tiny, model):

@@ -35,7 +35,8 @@ def deviation_of(seed, name, parameter, embedding_scale):
         if seed != "gpt-oss":
             return 1.0 / math.sqrt(parameter.shape[2])
         return (3.0 if "gate_up" in name else 0.1) / math.sqrt(parameter.shape[1])
-    gain = 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 3.0 if "lm_head" in name else 1.0
+    sharp = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "q_b_proj"))
+    gain = 1.5 if sharp else 3.0 if "lm_head" in name else 1.0
     return gain / math.sqrt(parameter.shape[1])
 
 

@@ -54,7 +54,9 @@ void gated_act(Activation act, const float* gate, const float* up, uint32_t n, f
       y[i] = math::clamped_swiglu(g, Float1{up[i]}).v;
       continue;
     }
-    const Float1 a = act == Activation::kSilu ? math::silu(g) : math::gelu_tanh(g);
+    const Float1 a = act == Activation::kSilu   ? math::silu(g)
+                     : act == Activation::kRelu ? math::relu(g)
+                                                : math::gelu_tanh(g);
     y[i] = a.v * up[i];
   }
 }

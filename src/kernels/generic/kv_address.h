@@ -34,10 +34,25 @@ static inline float* v_scale(const KvPlanes& kv, uint32_t kv_head, BlockId block
   return k_scale(kv, kv.kv_heads + kv_head, block, slot);
 }
 
+// The row of token slot `slot` of a block of latent rows: [head_dim]; the next slot's follows it.
+template <class Element>
+static inline Element* latent_row(const KvPlanes& kv, BlockId block, uint32_t slot) {
+  return reinterpret_cast<Element*>(kv.base + index_of(block) * kv.block_stride) + size_t{slot} * kv.head_dim;
+}
+
+// The scale of the latent of token slot `slot` of an int8 block, and of its rotated key.
+static inline float* latent_scale(const KvPlanes& kv, BlockId block, uint32_t slot) {
+  return k_scale(kv, 0, block, slot);
+}
+static inline float* rotated_scale(const KvPlanes& kv, BlockId block, uint32_t slot) {
+  return v_scale(kv, 0, block, slot);
+}
+
 // K of int8 is stored rotated: each block of so many values of a head by a Walsh-Hadamard transform (natural
 // order, pairs of stride 1 first, then 2, 4, ..., not normalised), and queries are rotated alike and divided
 // by the block's size, a power of two. Models with a few large K channels, as Qwen2.5 with its biases, would
-// lose the others to one scale for all. 0: head sizes without a power of two of at least 32 are not rotated.
+// lose the others to one scale for all. Of a latent row that is the rotated key alone: the latent, which has
+// been normed, is read as V too. 0: head sizes without a power of two of at least 32 are not rotated.
 static inline uint32_t rotated_block(uint32_t head_dim) {
   const uint32_t power = head_dim & (0 - head_dim);
   return power >= 32 ? power : 0;

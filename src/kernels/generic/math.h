@@ -70,6 +70,12 @@ KVASIR_INLINE V gelu_tanh(V x) {
   return x / (V::broadcast(1.0f) + math::exp(minus_2u));
 }
 
+// x where it is above 0, else 0; NaN stays NaN.
+template <class V>
+KVASIR_INLINE V relu(V x) {
+  return select_less(x, V::broadcast(0.0f), V::broadcast(0.0f), x);
+}
+
 // tanh(x) within 2 ulp: a polynomial near 0, 1 - 2 / (exp(2 |x|) + 1) beyond.
 template <class V>
 KVASIR_INLINE V tanh(V x) {

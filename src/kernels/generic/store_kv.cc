@@ -48,10 +48,33 @@ void store_int8(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t sl
   *v_scale(kv, kv_head, block, slot) = vs.scale;
 }
 
+// One part of a latent row: a latent or a rotated key.
+void store_int8_part(const float* x, uint32_t n, int8_t* out, float* scale) {
+  const HeadScale s = head_scale(x, n);
+  for (uint32_t d = 0; d < n; ++d) out[d] = quantize(x[d], s.inverse);
+  *scale = s.scale;
+}
+
+void store_latent(const KvPlanes& kv, BlockId block, uint32_t slot, const float* row) {
+  if (kv.type == KvType::kF16) {
+    uint16_t* out = latent_row<uint16_t>(kv, block, slot);
+    for (uint32_t d = 0; d < kv.head_dim; ++d) out[d] = float_to_half(row[d]);
+    return;
+  }
+  const uint32_t rotated = kv.head_dim - kv.latent;
+  float key[kMaxRotatedKey];
+  std::copy_n(row + kv.latent, rotated, key);
+  rotate_head(key, rotated, 1.0f);
+  int8_t* out = latent_row<int8_t>(kv, block, slot);
+  store_int8_part(row, kv.latent, out, latent_scale(kv, block, slot));
+  store_int8_part(key, rotated, out + kv.latent, rotated_scale(kv, block, slot));
+}
+
 }  // namespace
 
 void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
               const float* v) {
+  if (kv.latent != 0) return store_latent(kv, block, slot, k);
   if (kv.type == KvType::kInt8) return store_int8(kv, kv_head, block, slot, k, v);
   uint16_t* k_out = k_tile<uint16_t>(kv, kv_head, block, slot) + slot % kKvTile;
   uint16_t* v_out = v_row<uint16_t>(kv, kv_head, block, slot);

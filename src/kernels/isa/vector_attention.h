@@ -66,7 +66,7 @@ KVASIR_INLINE void merge(float later_max, V later_sum, const float* later_weight
 // A sink is a split whose only position has this score and a V of zeros.
 template <class V>
 void merge_sink(float sink, uint32_t head_dim, float* max, float* sum, float* weighted) {
-  alignas(64) static constexpr float kNothing[kAttnMaxHeadDim] = {};
+  alignas(64) static constexpr float kNothing[kMaxLatent] = {};
   if (sink != -math::kInfinity) merge(sink, V::broadcast(1.0f), kNothing, head_dim, max, sum, weighted);
 }
 
@@ -192,7 +192,8 @@ void attention(const AttentionArgs& a) {
 
 template <class V>
 void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float sink, float* out) {
-  alignas(64) float weighted[kAttnMaxHeadDim];
+  alignas(64) float weighted[kMaxLatent];
+  static_assert(kMaxLatent >= kAttnMaxHeadDim);
   clear<V>(weighted, head_dim);
   float max = -math::kInfinity;
   float sum = 0.0f;

@@ -64,7 +64,9 @@ void gated_act(Activation act, const float* gate, const float* up, uint32_t n, f
       math::clamped_swiglu(g, V::load(up + i, m, 0.0f)).store(y + i, m);
       return;
     }
-    const V a = act == Activation::kSilu ? math::silu(g) : math::gelu_tanh(g);
+    const V a = act == Activation::kSilu   ? math::silu(g)
+                : act == Activation::kRelu ? math::relu(g)
+                                           : math::gelu_tanh(g);
     (a * V::load(up + i, m, 0.0f)).store(y + i, m);
   });
 }

@@ -73,10 +73,35 @@ void store_f16(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slo
   }
 }
 
+// One part of a latent row: a latent or a rotated key.
+template <class V>
+void store_int8_part(const float* x, uint32_t n, int8_t* out, float* scale) {
+  const HeadScale s = head_scale<V>(x, n);
+  for (uint32_t d = 0; d < n; d += 16) quantize<V>(x + d, s.inverse, out + d);
+  *scale = s.scale;
+}
+
+template <class V>
+void store_latent(const KvPlanes& kv, BlockId block, uint32_t slot, const float* row) {
+  if (kv.type == KvType::kF16) {
+    uint16_t* out = latent_row<uint16_t>(kv, block, slot);
+    for (uint32_t d = 0; d < kv.head_dim; d += 16) V::load(row + d).store_half(out + d);
+    return;
+  }
+  const uint32_t rotated = kv.head_dim - kv.latent;
+  alignas(64) float key[kMaxRotatedKey];
+  rotate_head<V>(row + kv.latent, rotated, 1.0f, 1.0f, key);
+  int8_t* out = latent_row<int8_t>(kv, block, slot);
+  store_int8_part<V>(row, kv.latent, out, latent_scale(kv, block, slot));
+  store_int8_part<V>(key, rotated, out + kv.latent, rotated_scale(kv, block, slot));
+}
+
 template <class V>
 void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
               const float* v) {
-  if (kv.type == KvType::kInt8)
+  if (kv.latent != 0)
+    store_latent<V>(kv, block, slot, k);
+  else if (kv.type == KvType::kInt8)
     store_int8<V>(kv, kv_head, block, slot, k, v);
   else
     store_f16<V>(kv, kv_head, block, slot, k, v);

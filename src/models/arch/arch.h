@@ -16,6 +16,12 @@ namespace kvasir {
 Result<ModelConfig> read_common_config(const GgufMetadata& metadata, const std::string& arch,
                                        NormKind norm = NormKind::kRms);
 
+// The same for a family with multi-head latent attention (models/model_config.h), whose head sizes are under
+// `<arch>.attention.key_length_mla` and `.value_length_mla`, or in older files under `.key_length` and
+// `.value_length`. YaRN scales scores as DeepSeek-V2's code does: cos and sin as they are, and scores times
+// (1 + x ln(factor))^2 where x is `<arch>.rope.scaling.yarn_log_multiplier`, a tenth of mscale_all_dim.
+Result<ModelConfig> read_mla_config(const GgufMetadata& metadata, const std::string& arch);
+
 // An integer under `key`, within bounds; `fallback` where there is none.
 Result<uint32_t> int_or(const GgufMetadata& metadata, const std::string& key, int64_t min, int64_t max,
                         uint32_t fallback);
@@ -38,13 +44,14 @@ Status read_mixture(const GgufMetadata& metadata, ModelConfig& config, uint32_t 
 // The same of families that always have experts: the keys must be there.
 Status require_mixture(const GgufMetadata& metadata, ModelConfig& config, uint32_t shared = 0);
 
-// What models of an architecture that is not among kArchitectures need and do not find here, in words; "" where
-// the name is not known.
+// What models of an architecture that is not among kArchitectures need and do not find here, in words; ""
+// where the name is not known.
 std::string_view what_is_missing(std::string_view architecture);
 
 // The readers of kArchitectures, each in a file of its own name.
 Result<ModelConfig> read_cohere2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_command_r_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_deepseek2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_gemma_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_gemma2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_gemma3_config(const GgufMetadata& metadata);
@@ -52,9 +59,11 @@ Result<ModelConfig> read_gpt_oss_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_granite_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_granitemoe_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_llama_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_minicpm3_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_olmo2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_olmoe_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_phi3_config(const GgufMetadata& metadata);
+Result<ModelConfig> read_plm_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_qwen2_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_qwen2moe_config(const GgufMetadata& metadata);
 Result<ModelConfig> read_qwen3_config(const GgufMetadata& metadata);

@@ -1,4 +1,5 @@
 // What the readers of single architectures make of their keys, and what they refuse.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,6 +28,19 @@ GgufMetadata keys(const std::string& arch, int64_t layers = 4) {
   return m;
 }
 
+bool has_latent(const std::string& arch) {
+  return arch == "deepseek2" || arch == "minicpm3" || arch == "plm";
+}
+
+// The same for multi-head latent attention, of a head of 48 values.
+GgufMetadata latent_keys(const std::string& arch, int64_t latent = 64, int64_t rotated = 16) {
+  GgufMetadata m = keys(arch);
+  m.insert(arch + ".attention.kv_lora_rank", latent);
+  m.insert(arch + ".attention.key_length", int64_t{48});
+  m.insert(arch + ".rope.dimension_count", rotated);
+  return m;
+}
+
 ModelConfig config(const GgufMetadata& metadata) {
   const Result<ModelConfig> c = read_model_config(metadata);
   EXPECT_TRUE(c.ok()) << c.message();
@@ -42,12 +56,13 @@ std::string refusal(const GgufMetadata& metadata, ErrorCode code) {
 
 TEST(Families, EveryRowReadsItsOwnKeys) {
   for (const ArchSpec& spec : architectures()) {
-    GgufMetadata m = keys(spec.name);
+    GgufMetadata m = has_latent(spec.name) ? latent_keys(spec.name) : keys(spec.name);
     if (spec.experts) {
       m.insert(std::string(spec.name) + ".expert_count", int64_t{4});
       m.insert(std::string(spec.name) + ".expert_used_count", int64_t{2});
     }
     const ModelConfig c = config(m);
+    EXPECT_EQ(c.mla.has_value(), has_latent(spec.name)) << spec.name;
     EXPECT_EQ(c.architecture, spec.name);
     EXPECT_EQ(c.layers_with_experts(), spec.experts ? 4u : 0u) << spec.name;
     EXPECT_EQ(c.windows.size(), 4u) << spec.name;
@@ -71,6 +86,47 @@ TEST(Families, WhatIsMissingIsKnownOfNoneThatRuns) {
   EXPECT_EQ(what_is_missing("qwen3"), "");
   EXPECT_EQ(what_is_missing(""), "");
   for (const ArchSpec& spec : architectures()) EXPECT_EQ(what_is_missing(spec.name), "") << spec.name;
+}
+
+// Files of DeepSeek-V2-Lite's sizes; its YaRN has a factor of 40 and scores that grow with 0.0707 of its
+// logarithm: 1.2608 squared.
+TEST(Families, LatentSizesComeUnderTwoNames) {
+  const ModelConfig older = config(latent_keys("deepseek2"));
+  EXPECT_EQ(older.head_dim, 80u);  // a cache row
+  EXPECT_EQ(older.kv_heads, 1u);
+  EXPECT_EQ(older.mla->nope_dim, 32u);
+  EXPECT_EQ(older.mla->value_dim, 32u);  // width / heads
+  EXPECT_EQ(older.mla->query, 0u);
+  EXPECT_FLOAT_EQ(older.attention_scale, 1 / std::sqrt(48.0f));
+  EXPECT_EQ(older.kv_layers()[0].latent, 64u);
+
+  GgufMetadata now = keys("deepseek2");
+  for (const auto& [key, value] : {std::pair{"attention.kv_lora_rank", 512},
+                                   {"attention.key_length", 576},
+                                   {"attention.value_length", 512},
+                                   {"attention.key_length_mla", 192},
+                                   {"attention.value_length_mla", 128},
+                                   {"rope.dimension_count", 64},
+                                   {"rope.scaling.original_context_length", 4096}})
+    now.insert(fmt::format("deepseek2.{}", key), int64_t{value});
+  now.insert("deepseek2.rope.scaling.type", std::string("yarn"));
+  now.insert("deepseek2.rope.scaling.factor", 40.0);
+  now.insert("deepseek2.rope.scaling.yarn_log_multiplier", 0.0707);
+  const ModelConfig c = config(now);
+  EXPECT_EQ(c.head_dim, 576u);
+  EXPECT_EQ(c.mla->nope_dim, 128u);
+  EXPECT_EQ(c.value_dim(), 512u);
+  EXPECT_EQ(c.attn_dim(), 4 * 128u);
+  EXPECT_EQ(c.raw_q_dim(), 4 * 192u);
+  EXPECT_NEAR(c.attention_scale, 1.2608 * 1.2608 / std::sqrt(192.0), 1e-5);
+  EXPECT_EQ(c.rope_scaling.magnitude, 1.0);
+}
+
+TEST(Families, LatentsThatKernelsCannotTakeAreRefused) {
+  EXPECT_THAT(refusal(latent_keys("plm", 64, 48), ErrorCode::kCorrupt),
+              HasSubstr("plm.attention.key_length is 48"));
+  EXPECT_THAT(refusal(latent_keys("plm", 1024), ErrorCode::kUnsupported),
+              HasSubstr("the latent of K and V has 1024 values: must be a multiple of 32, at most 512"));
 }
 
 TEST(Families, Gemma2HasAWindowInEveryOtherLayer) {

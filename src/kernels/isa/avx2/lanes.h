@@ -39,6 +39,8 @@ struct F32x16 {
   // row (two registers each) are kept in registers: 6 rows x 1 of 16.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 1;
+  // Of latent attention: so many positions or columns of sixteen rows at once, two registers each.
+  static constexpr int kLatentStep = 4;
 
   __m256 lo, hi;
 

@@ -32,6 +32,8 @@ struct F32x16 {
   // row are kept in registers: 7 rows x 4 of 32, the four of K or V beside them.
   static constexpr int kTileRows = 7;
   static constexpr int kTileVectors = 4;
+  // Of latent attention: so many positions or columns of sixteen rows at once, a register each.
+  static constexpr int kLatentStep = 16;
 
   __m512 v;
 

@@ -1,6 +1,7 @@
 #include "kernels/isa/float_functions.h"
 #include "kernels/isa/neon/lanes.h"
 #include "kernels/isa/vector_attention.h"
+#include "kernels/isa/vector_latent_attention.h"
 #include "kernels/isa/vector_store_kv.h"
 
 namespace kvasir::neon {
@@ -11,11 +12,14 @@ void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot
 }
 
 void attention(const AttentionArgs& args) {
-  vec::attention<F32x16>(args);
+  if (args.kv.latent != 0)
+    vec::latent_attention<F32x16>(args);
+  else
+    vec::attention<F32x16>(args);
 }
 
-void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float sink, float* out) {
-  vec::merge_attention<F32x16>(partials, count, head_dim, sink, out);
+void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float sink, float* out) {
+  vec::merge_attention<F32x16>(partials, count, value_dim, sink, out);
 }
 
 }  // namespace kvasir::neon

@@ -44,6 +44,8 @@ struct F32x16 {
   // row (four registers each) are kept in registers: 6 rows x 1 of 32.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 1;
+  // Of latent attention: so many positions or columns of sixteen rows at once, four registers each.
+  static constexpr int kLatentStep = 4;
 
   float32x4_t a, b, c, d;
 

@@ -1,0 +1,223 @@
+#include "engine/head_tensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <charconv>
+#include <filesystem>
+#include <numeric>
+#include <utility>
+
+#include "base/text_file.h"
+#include "gguf/byte_cursor.h"
+
+namespace kvasir {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view kPrefixes[] = {"", "medusa_heads.", "model."};
+
+std::string as_text(const json::value& v) {
+  if (v.is_string()) return std::string(v.get_string());
+  if (!v.is_array()) return json::serialize(v);
+  std::vector<std::string> parts;
+  for (const json::value& item : v.get_array()) parts.push_back(as_text(item));
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+void add_values(const json::object& object, std::map<std::string, std::string>& values) {
+  for (const auto& [key, value] : object) {
+    if (value.is_object()) add_values(value.get_object(), values);
+    if (!value.is_object() && !value.is_null()) values.emplace(key, as_text(value));
+    if (value.is_object()) values.emplace(key, "{}");
+  }
+}
+
+}  // namespace
+
+Result<HeadConfig> HeadConfig::read(const SafetensorsFile& file) {
+  HeadConfig config;
+  const auto beside = std::filesystem::path(file.path()).parent_path() / "config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(beside, error)) {
+    config.values_ = file.metadata();
+    return config;
+  }
+  KVASIR_ASSIGN_OR_RETURN(const std::string text, read_text_file(beside.string()));
+  boost::system::error_code broken;
+  const json::value value = json::parse(text, broken);
+  if (broken || !value.is_object()) return corrupt(fmt::format("'{}' is no JSON object", beside.string()));
+  add_values(value.get_object(), config.values_);
+  return config;
+}
+
+std::optional<double> HeadConfig::number(std::string_view key) const {
+  const auto it = values_.find(std::string(key));
+  if (it == values_.end()) return std::nullopt;
+  double value = 0;
+  const char* end = it->second.data() + it->second.size();
+  const auto parsed = std::from_chars(it->second.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return value;
+}
+
+bool HeadConfig::flag(std::string_view key) const {
+  const auto it = values_.find(std::string(key));
+  return it != values_.end() && it->second == "true";
+}
+
+Result<std::vector<uint32_t>> HeadConfig::list(std::string_view key) const {
+  std::vector<uint32_t> numbers;
+  const auto it = values_.find(std::string(key));
+  if (it == values_.end()) return numbers;
+  for (std::string_view rest = it->second;;) {
+    const size_t comma = rest.find(',');
+    const std::string_view part = rest.substr(0, comma);
+    uint32_t number = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error != std::errc() || end != part.data() + part.size())
+      return corrupt(
+          fmt::format("{} is {}, and a list of numbers is needed", key, kvasir::quoted(it->second)));
+    numbers.push_back(number);
+    if (comma == std::string_view::npos) return numbers;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+const SafeTensor* HeadTensors::find(std::string_view name) const {
+  for (const std::string_view prefix : kPrefixes) {
+    if (const SafeTensor* t = file_.find(std::string(prefix) + std::string(name))) return t;
+  }
+  return nullptr;
+}
+
+void HeadTensors::fail(const Status& status) {
+  if (status_.ok()) status_ = status;
+}
+
+void HeadTensors::ignore(std::string_view name) {
+  if (const SafeTensor* t = find(name)) used_.insert(t->name);
+}
+
+const SafeTensor* HeadTensors::take(std::string_view name, const std::vector<uint64_t>& shape) {
+  const SafeTensor* t = find(name);
+  if (t == nullptr) {
+    fail(corrupt(fmt::format("tensor '{}' is missing", name)));
+    return nullptr;
+  }
+  used_.insert(t->name);
+  if (t->shape == shape) return t;
+  fail(corrupt(fmt::format("tensor {} has shape ({}), and this model needs ({})", kvasir::quoted(t->name),
+                           fmt::join(t->shape, ", "), fmt::join(shape, ", "))));
+  return nullptr;
+}
+
+std::vector<float> HeadTensors::floats(std::string_view name, const std::vector<uint64_t>& shape) {
+  const SafeTensor* t = take(name, shape);
+  if (t == nullptr) return {};
+  auto values = float_values(*t);
+  if (values.ok()) return std::move(values).value();
+  fail(values.status());
+  return {};
+}
+
+OwnMatrix HeadTensors::matrix(std::string_view name, uint32_t n, uint32_t k, bool f16) {
+  const std::vector<float> values = floats(name, {n, k});
+  if (values.empty()) return {};
+  return f16 ? OwnMatrix::f16(values, n, k) : OwnMatrix::q8_0(values, n, k);
+}
+
+std::vector<float> HeadTensors::vector(std::string_view name, uint32_t n, bool optional) {
+  if (optional && !has(name)) return {};
+  return floats(name, {n});
+}
+
+std::vector<int64_t> HeadTensors::integers(std::string_view name) {
+  const SafeTensor* t = find(name);
+  if (t == nullptr) return {};
+  used_.insert(t->name);
+  auto values = integer_values(*t);
+  if (values.ok()) return std::move(values).value();
+  fail(values.status());
+  return {};
+}
+
+OwnMatrix HeadTensors::some_rows(std::string_view name, uint32_t n, uint32_t k,
+                                 const std::vector<uint32_t>& rows) {
+  const std::vector<float> all = floats(name, {n, k});
+  if (all.empty()) return {};
+  std::vector<float> values;
+  values.reserve(rows.size() * k);
+  for (const uint32_t row : rows) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(size_t{row} * k);
+    values.insert(values.end(), begin, begin + k);
+  }
+  return OwnMatrix::q8_0(values, static_cast<uint32_t>(rows.size()), k);
+}
+
+uint32_t HeadTensors::rows_of(std::string_view name, uint32_t k) {
+  const SafeTensor* t = find(name);
+  if (t == nullptr) {
+    fail(corrupt(fmt::format("tensor '{}' is missing", name)));
+    return 0;
+  }
+  if (t->shape.size() == 2 && t->shape[1] == k && t->shape[0] > 0 && t->shape[0] < (1u << 24))
+    return static_cast<uint32_t>(t->shape[0]);
+  fail(corrupt(fmt::format("tensor {} has shape ({}), and rows of {} values are needed",
+                           kvasir::quoted(t->name), fmt::join(t->shape, ", "), k)));
+  return 0;
+}
+
+Status HeadTensors::status() const {
+  if (!status_.ok()) return status_;
+  for (const SafeTensor& t : file_.tensors()) {
+    if (!used_.contains(t.name))
+      return unsupported(
+          fmt::format("tensor {} is not one that such a head has here: refusing to leave part of it out",
+                      kvasir::quoted(t.name)));
+  }
+  return {};
+}
+
+std::shared_ptr<GuessHead> guess_head(HeadTensors& tensors, std::string_view name, const CausalLm& target,
+                                      const std::vector<int64_t>& tokens, uint32_t frequent) {
+  const ModelConfig& config = target.config();
+  const bool own = tensors.has(name);
+  std::vector<int64_t> of_row = tokens;
+  if (of_row.empty()) {
+    const uint32_t all = own || frequent == 0 ? config.vocab_size : std::min(frequent, config.vocab_size);
+    of_row.resize(all);
+    std::iota(of_row.begin(), of_row.end(), 0);
+  }
+  std::vector<uint32_t> order(of_row.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return of_row[a] < of_row[b]; });
+  std::vector<TokenId> ids;
+  for (const uint32_t row : order) {
+    if (of_row[row] < 0 || of_row[row] >= config.vocab_size) {
+      tensors.fail(
+          corrupt(fmt::format("its token {} is none of the model's {}", of_row[row], config.vocab_size)));
+      return nullptr;
+    }
+    if (!ids.empty() && ids.back() == of_row[row]) {
+      tensors.fail(corrupt(fmt::format("token {} has two rows", of_row[row])));
+      return nullptr;
+    }
+    ids.push_back(static_cast<TokenId>(of_row[row]));
+  }
+  const auto n = static_cast<uint32_t>(ids.size());
+  OwnMatrix rows = own ? tensors.some_rows(name, n, config.hidden_dim, order) : rows_of_head(target, ids);
+  if (!rows.present()) return nullptr;
+  return std::make_shared<GuessHead>(std::move(ids), std::move(rows), config);
+}
+
+std::string head_path(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return path;
+  return (std::filesystem::path(path) / "model.safetensors").string();
+}
+
+}  // namespace kvasir

@@ -1,0 +1,52 @@
+"""How long training takes and how large its steps are: so many epochs, or so many minutes."""
+
+import glob
+import math
+import time
+
+
+class Schedule:
+    """Warms up over 50 steps, then falls along a cosine to a fiftieth."""
+
+    def __init__(self, epochs, minutes):
+        self.epochs, self.minutes = epochs, minutes
+        self.began, self.step = time.time(), 0
+
+    def done(self, per_epoch):
+        """0 at the beginning, 1 at the end."""
+        if self.minutes is not None:
+            return (time.time() - self.began) / (60 * self.minutes)
+        return self.step / (self.epochs * per_epoch)
+
+    def factor(self, per_epoch):
+        """What the learning rate is multiplied with for the next step; None: it is over."""
+        done = self.done(per_epoch)
+        if done >= 1:
+            return None
+        self.step += 1
+        return min(1, self.step / 50) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
+
+    def seconds_per_step(self):
+        return (time.time() - self.began) / max(1, self.step)
+
+
+def files(patterns):
+    """Those that there are now, in order."""
+    return sorted(path for pattern in patterns for path in glob.glob(pattern))
+
+
+def add_flags(parser, epochs, rate):
+    parser.add_argument("--target", required=True, help="GGUF file of the model")
+    parser.add_argument("--train", required=True, nargs="+",
+                        help="dumps to learn from, or patterns: looked for anew in each epoch")
+    parser.add_argument("--heldout", required=True, nargs="+", help="dumps to measure on, of greedy answers")
+    parser.add_argument("--output", required=True, help="safetensors file to write")
+    parser.add_argument("--vocabulary", type=int, default=8192, help="tokens that may be guessed")
+    parser.add_argument("--learn-vocabulary", type=int, default=4096,
+                        help="tokens over which distributions are compared while learning")
+    parser.add_argument("--epochs", type=float, default=epochs)
+    parser.add_argument("--minutes", type=float, help="so long, instead of so many epochs")
+    parser.add_argument("--rate", type=float, default=rate)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--bf16", action="store_true", help="products in bfloat16")
+    parser.add_argument("--seed", type=int, default=1)
