@@ -42,6 +42,7 @@ inline const std::vector<std::string>& tiny_names() {
                                                   "granitemoe",
                                                   "gpt-oss",
                                                   "granitemoe-shared",
+                                                  "youtu-llm",
                                                   "deepseek-v2-lite",
                                                   "deepseek-v2",
                                                   "deepseek-v3",

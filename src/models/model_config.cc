@@ -28,7 +28,7 @@ constexpr ArchSpec kArchitectures[] = {
     {"command-r", read_command_r_config},
     {"cohere2", read_cohere2_config},
     {"gpt-oss", read_gpt_oss_config, true},
-    {"deepseek2", read_deepseek2_config},
+    {"deepseek2", read_deepseek2_config, true},
     {"minicpm3", read_minicpm3_config},
     {"plm", read_plm_config},
 };

@@ -74,6 +74,7 @@ uint32_t default_pattern(std::string_view arch) {
 
 Status read_windows(const Keys& keys, ModelShape* s) {
   s->windows.assign(s->layers, 0);
+  if (s->mla) return {};  // no such model has any
   if (find_architecture(keys.arch()).ok()) {
     KVASIR_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(keys.metadata()));
     s->windows = config.windows;

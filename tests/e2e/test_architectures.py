@@ -65,7 +65,8 @@ def test_plan_reads_its_file_and_its_config(folder, name):
         assert "does not run the architecture" not in plan
 
 
-@pytest.mark.parametrize("name", ["command-r-plus", "gemma2", "phi3-long", "qwen2moe", "gpt-oss", "deepseek-v3"])
+@pytest.mark.parametrize("name", ["command-r-plus", "gemma2", "phi3-long", "qwen2moe", "gpt-oss", "deepseek-v2-lite",
+                                  "deepseek-v3"])
 def test_run_answers(folder, name):
     words = ("-p", "the thing", "--temperature", 0, "-n", 8)
     assert kvasir("run", folder / f"{name}.gguf", *words) == kvasir("run", folder / f"{name}.gguf", *words)

@@ -168,6 +168,18 @@ def write_latent(writer, config, kv_heads=None):
     writer.add_rope_freq_base(rope_of(config)["rope_theta"])
 
 
+def write_deepseek_experts(writer, config):
+    """Files of V2 do not say how the router scores."""
+    experts.write_keys(writer, config)
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_weights_norm(config.norm_topk_prob)
+    if config.n_group is not None:
+        writer.add_expert_group_count(config.n_group)
+        writer.add_expert_group_used_count(config.topk_group)
+    if config.model_type == "deepseek_v3":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
 def write_deepseek2(writer, config, split):
     """Older files give the sizes of a head as such and say nothing of the cache row."""
     write_latent(writer, config, 1 if split else None)
@@ -181,8 +193,11 @@ def write_deepseek2(writer, config, split):
         writer.add_key_length(head)
         writer.add_value_length(config.v_head_dim)
     writer.add_leading_dense_block_count(config.first_k_dense_replace)
-    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     writer.add_expert_shared_count(config.n_shared_experts)
+    if config.first_k_dense_replace < config.num_hidden_layers:
+        write_deepseek_experts(writer, config)
+    else:
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     rope = rope_of(config)
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)

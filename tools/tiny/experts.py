@@ -23,6 +23,8 @@ def renamed(tiny, name, value):
     turned = value.swapaxes(1, 2) if tiny.arch == "gpt-oss" and value.ndim == 3 else value
     if part in ("gate.weight", "router.weight", "router.bias"):
         yield layer + "ffn_gate_inp." + part.split(".")[-1], value
+    elif part == "gate.e_score_correction_bias":
+        yield layer + "exp_probs_b.bias", value
     elif part == "shared_expert_gate.weight":
         yield layer + "ffn_gate_inp_shexp.weight", value[0]
     elif part.startswith("experts.gate_up_proj"):
@@ -40,7 +42,8 @@ def renamed(tiny, name, value):
 def write_keys(writer, config):
     """The keys that every architecture with experts has."""
     fields = config.to_dict()
-    writer.add_expert_count(fields.get("num_experts", fields.get("num_local_experts")))
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    writer.add_expert_count(next(fields[name] for name in names if name in fields))
     writer.add_expert_used_count(config.num_experts_per_tok)
     if "moe_intermediate_size" in fields:
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)

@@ -30,7 +30,7 @@ def deviation_of(seed, name, parameter, embedding_scale):
     if parameter.ndim == 1:  # sinks of attention
         return 1.0
     if "router" in name or name.endswith("mlp.gate.weight"):  # few near ties, which rounding could decide
-        return 4.0 / math.sqrt(parameter.shape[1])
+        return (1.5 if seed == "deepseek-v3" else 4.0) / math.sqrt(parameter.shape[1])  # sigmoids saturate
     if parameter.ndim == 3:  # experts; gpt-oss has inputs in rows, and values that its limits cut
         if seed != "gpt-oss":
             return 1.0 / math.sqrt(parameter.shape[2])
@@ -52,6 +52,9 @@ def randomise(model, seed, embedding_scale, norm_center):
             else:
                 deviation = deviation_of(seed, name, parameter, embedding_scale)
                 parameter.copy_(grid_normal(parameter.shape, deviation, random))
+        for name, buffer in sorted(model.named_buffers()):
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(grid_normal(buffer.shape, 0.3, generator(seed, name)))
 
 
 def random_tokens(seed, count, vocabulary):

@@ -288,6 +288,44 @@ TEST(Experts, KeysGoFirst) {
   EXPECT_EQ(c.widest_ffn(), 64u);
 }
 
+// The keys of DeepSeek-V2-Lite's files, which do not say how the router scores, and those of V3's.
+TEST(Experts, OfDeepSeek) {
+  const auto deepseek = [](int64_t experts, int64_t used, int64_t shared, double scale) {
+    GgufMetadata m = latent_keys("deepseek2");
+    m.insert("deepseek2.expert_count", experts);
+    m.insert("deepseek2.expert_used_count", used);
+    m.insert("deepseek2.expert_shared_count", shared);
+    m.insert("deepseek2.expert_feed_forward_length", int64_t{1408});
+    m.insert("deepseek2.expert_weights_scale", scale);
+    return m;
+  };
+  GgufMetadata lite = deepseek(64, 6, 2, 1.0);
+  lite.insert("deepseek2.leading_dense_block_count", int64_t{1});
+  lite.insert("deepseek2.expert_weights_norm", false);
+  const ModelConfig c = config(lite);
+  EXPECT_EQ(c.mixture.router.score, RouterShape::Score::kSoftmax);
+  EXPECT_FALSE(c.mixture.router.normalised);
+  EXPECT_EQ(c.mixture.router.groups, 1u);
+  EXPECT_EQ(c.mixture.shared_ffn_dim, 2816u);
+  EXPECT_EQ(c.layers_with_experts(), 3u);
+  EXPECT_EQ(c.widest_ffn(), 2816u);
+
+  GgufMetadata v3 = deepseek(256, 8, 1, 2.5);
+  v3.insert("deepseek2.leading_dense_block_count", int64_t{3});
+  v3.insert("deepseek2.expert_weights_norm", true);
+  v3.insert("deepseek2.expert_gating_func", int64_t{2});
+  v3.insert("deepseek2.expert_group_count", int64_t{8});
+  v3.insert("deepseek2.expert_group_used_count", int64_t{4});
+  const RouterShape r = config(v3).mixture.router;
+  EXPECT_EQ(r.score, RouterShape::Score::kSigmoid);
+  EXPECT_TRUE(r.normalised);
+  EXPECT_EQ(r.scale, 2.5f);
+  EXPECT_EQ(r.groups, 8u);
+  EXPECT_EQ(r.groups_used, 4u);
+  EXPECT_EQ(config(v3).layers_with_experts(), 1u);
+  EXPECT_EQ(config(latent_keys("deepseek2")).layers_with_experts(), 0u);
+}
+
 TEST(Experts, WhatDoesNotFitIsNamed) {
   const auto refused = [](const char* key, int64_t value, ErrorCode code, const char* why) {
     GgufMetadata m = mixture("qwen3moe");

@@ -27,9 +27,12 @@ Status read_router(const GgufMetadata& m, const std::string& arch, RouterShape& 
     KVASIR_ASSIGN_OR_RETURN(const double positive, positive_or(m, arch + ".expert_weights_scale", 1.0));
     r.scale = static_cast<float>(positive);
   }
-  KVASIR_ASSIGN_OR_RETURN(r.groups, int_or(m, arch + ".expert_group_count", 1, kMostExpertsUsed, 1));
-  KVASIR_ASSIGN_OR_RETURN(r.groups_used,
-                          int_or(m, arch + ".expert_group_used_count", 1, kMostExpertsUsed, r.groups));
+  const auto groups_of = [&](const char* key, uint32_t fallback) -> Result<uint32_t> {
+    KVASIR_ASSIGN_OR_RETURN(const uint32_t count, int_or(m, arch + key, 0, kMostExpertsUsed, fallback));
+    return count == 0 ? fallback : count;  // 0: none
+  };
+  KVASIR_ASSIGN_OR_RETURN(r.groups, groups_of(".expert_group_count", 1));
+  KVASIR_ASSIGN_OR_RETURN(r.groups_used, groups_of(".expert_group_used_count", r.groups));
   return {};
 }
 
