@@ -110,8 +110,8 @@ TEST_P(Mixtures, ThreadsDoNotMatter) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Mixtures,
                          testing::Values("mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe",
-                                         "granitemoe-shared", "gpt-oss", "deepseek-v2-lite",
-                                         "deepseek-v2", "deepseek-v3"),
+                                         "granitemoe-shared", "gpt-oss", "deepseek-v2-lite", "deepseek-v2",
+                                         "deepseek-v3"),
                          tiny_test_name);
 
 // As the first files of Mixtral are, in every format.

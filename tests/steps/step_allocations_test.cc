@@ -155,7 +155,7 @@ class NullLm final : public CausalLm {
 
 // Passes of one row and of many, whose choices of experts differ.
 TEST(StepAllocations, NoneInAModelWithExperts) {
-  for (const char* name : {"qwen2moe", "gpt-oss"}) {
+  for (const char* name : {"qwen2moe", "gpt-oss", "deepseek-v3"}) {
     LoadedModel m(open_tiny(name), kernel_table(best_isa()), 2, 32, KvType::kF16, 128);
     const LoadedModel::Tables tables = m.make_tables(0, 4);
     for (const uint32_t rows : {1u, 60u}) {
