@@ -324,6 +324,8 @@ TEST(Experts, OfDeepSeek) {
   EXPECT_EQ(r.groups_used, 4u);
   EXPECT_EQ(config(v3).layers_with_experts(), 1u);
   EXPECT_EQ(config(latent_keys("deepseek2")).layers_with_experts(), 0u);
+  v3.insert("deepseek2.attention.temperature_scale", 0.1);
+  EXPECT_THAT(refusal(v3, ErrorCode::kUnsupported), HasSubstr("temperature_scale is 0.1: queries that grow"));
 }
 
 TEST(Experts, WhatDoesNotFitIsNamed) {
