@@ -22,9 +22,7 @@ struct Named final : Drafter {
   double seconds(uint32_t sequences, uint32_t tokens) const override {
     StepLoad load;
     perf->add(load, {.rows = 1, .context = 500}, 1);
-    load.rows *= sequences;
-    load.logit_rows *= sequences;
-    load.attention *= sequences;
+    load.repeat(sequences);
     return tokens * perf->seconds(load) / 4;
   }
   bool is_free() const override { return perf == nullptr; }

@@ -10,13 +10,29 @@
 #include <map>
 #include <utility>
 
-#include "apps/kvasir/batch_answers.h"
+#include "engine/collect_answers.h"
 #include "kernels/quant_codec.h"
 #include "kvcache/block_table.h"
 #include "safetensors/safetensors_writer.h"
+#include "server/prompt.h"
 
 namespace kvasir {
 namespace {
+
+// A request for the answer to one message, or, of a model without a chat template, for what follows a text.
+Result<Request> request_for(const ServedModel& model, const std::string& message) {
+  GenerationRequest asked;
+  asked.chat = model.chat_template != nullptr;
+  asked.messages.push_back(boost::json::object{{"role", "user"}, {"content", message}});
+  asked.prompt = boost::json::string(message);
+  std::vector<Prompt> built;
+  if (const Problem problem = PromptBuilder(model).build(&asked, &built))
+    return invalid_argument(problem->message);
+  Request request;
+  request.prompt = std::move(built.front().tokens);
+  request.sampling = asked.sampling;
+  return request;
+}
 
 using Report = std::function<void(const char*, uint64_t, uint64_t)>;
 
@@ -53,11 +69,11 @@ Result<Spoken> speak(Llm& llm, const ServedModel& served, const std::vector<std:
     request->sampling.seed = options.seed + i;
     requests.push_back(std::move(request).value());
   }
-  KVASIR_ASSIGN_OR_RETURN(const auto answers, answers_of(llm.engine(), requests, [&](size_t done) {
+  KVASIR_ASSIGN_OR_RETURN(const auto answers, collect_answers(llm.engine(), requests, [&](size_t done) {
                             report("answers", done, prompts.size());
                           }));
   Spoken spoken;
-  for (size_t i = 0; i < requests.size(); ++i) spoken.add(requests[i].prompt, answers[i]);
+  for (size_t i = 0; i < requests.size(); ++i) spoken.add(requests[i].prompt, answers[i].tokens);
   return spoken;
 }
 

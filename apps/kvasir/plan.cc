@@ -81,20 +81,17 @@ int plan(const PlanVerbFlags& f) {
                 "`kvasir plan --list` lists the names.");
   if (!f.report.empty() && !f.report.ends_with(".html") && !f.report.ends_with(".svg"))
     return fail(kExitUsage, fmt::format("--report: {} ends neither in .html nor in .svg", f.report));
-  Result<ModelShape> shape = resolve_shape(f.plan.model);
-  if (!shape.ok()) return fail_to_find_model(shape.status());
-  const bool file = shape->stored_bytes.has_value();  // a GGUF file
-  if (f.check && !file)
+  Result<PlanModel> model = plan_model(f.plan.model);
+  if (!model.ok()) return fail_to_find_model(model.status());
+  if (f.check && !model->shape.stored_bytes.has_value())
     return fail(kExitUsage, fmt::format("--check runs the model, and {} is no GGUF file", f.plan.model));
   if (f.check) return run_plan_check(f.plan, f.output);
-  Result<PlanPredictor::Model> engine = file ? plan_model(f.plan.model) : unsupported(kNoFile);
-  Result<MachineSpec> machine = plan_machine(f.plan, engine.ok());
+  Result<MachineSpec> machine = plan_machine(f.plan, model->engine.ok());
   if (!machine.ok())
     return fail(machine.status().code() == ErrorCode::kResourceExhausted ? kExitMemory : kExitUsage,
                 machine.message(),
                 "A name of `kvasir plan --list`, a file of `kvasir bench machine --output FILE`, or `here`.");
-  Result<PlanRequest> request =
-      plan_request(f.plan, std::move(shape).value(), std::move(machine).value(), std::move(engine));
+  Result<PlanRequest> request = plan_request(f.plan, std::move(model).value(), std::move(machine).value());
   if (!request.ok()) return fail(kExitUsage, request.message(), kHelpHint);
   Result<PlanReport> report = make_plan_report(std::move(request).value());
   if (!report.ok()) return fail(kExitUsage, report.message(), kHelpHint);
@@ -183,15 +180,15 @@ Verb add_plan_verb(CLI::App& root) {
       "steps; every other time is a floor, the least that memory bandwidth and arithmetic allow (the\n"
       "roofline). The report says which, and shows floors beside predictions; docs/plan.md says how to\n"
       "read the tables.\n\n"
-      "--check predicts each of a fixed set of tests before it runs: from the kernels' rates alone, as\n"
-      "the plan does (unadapted), and as a server does that has watched other steps (predicted).\n\n"
+      "--check times the kernels alone between the tests and predicts each test from that; beside it stand\n"
+      "what the plan says, from the kept profile, and how well a server does that adapts step by step.\n\n"
       "Examples:\n"
       "  kvasir plan model.gguf                                      this machine, as it was measured\n"
       "  kvasir plan model.gguf --users 10 --tpot 100                may it serve ten people?\n"
       "  kvasir plan \"Llama 3.1 8B\" --machine \"EPYC 9654\" -c 32768   before buying\n"
       "  kvasir plan model.gguf --explain ttft                       where a number comes from\n"
       "  kvasir plan model.gguf --explain predicted_ttft             and a prediction: rates x work\n"
-      "  kvasir plan model.gguf --check                              half a minute: predicted, measured\n"
+      "  kvasir plan model.gguf --check                              a minute: predicted and measured\n"
       "  kvasir plan model.gguf --report plan.html                   rooflines and curves\n\n" +
       std::string(kExitCodesHelp));
   return {verb, [f, explain] {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 
 namespace kvasir {
 namespace {
@@ -10,10 +11,23 @@ namespace {
 constexpr const char* kStyle =
     "body{font-family:DejaVu Sans,Arial,sans-serif;margin:2em auto;max-width:1180px;color:#222;padding:0 1em}"
     "h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}svg{width:100%;height:auto}"
-    "table{border-collapse:collapse;font-size:.9em}th,td{border-bottom:1px solid #ddd;padding:.25em .8em;"
+    "table{border-collapse:collapse;font-size:.9em;display:block;overflow-x:auto}th,td{border-bottom:1px "
+    "solid #ddd;padding:.25em .8em;"
     "text-align:left}th.n,td.n{text-align:right}td[title]{cursor:help;text-decoration:underline dotted #aaa}"
     "pre{white-space:pre-wrap;font-size:.85em}code{background:#f2f2f2;padding:.2em .4em}"
     "details{margin:.2em 0}summary{cursor:pointer}";
+
+// A sentence in which `words` between backquotes are code.
+std::string sentence_html(std::string_view text) {
+  std::string out;
+  bool code = false;
+  for (size_t at = text.find('`'); at != std::string_view::npos; at = text.find('`')) {
+    out += xml_text(text.substr(0, at)) + (code ? "</code>" : "<code>");
+    code = !code;
+    text.remove_prefix(at + 1);
+  }
+  return out + xml_text(text) + (code ? "</code>" : "");
+}
 
 std::string explanation(const PlanReport& report, const std::string& id, bool recursive) {
   const Result<std::string> text = report.derivation.explain(id, recursive);
@@ -50,7 +64,7 @@ std::string table_html(const PlanReport& report, const PlanTable& table) {
     for (const std::string& line : table.list) out += fmt::format("<li>{}</li>\n", xml_text(line));
     out += "</ol>\n";
   }
-  if (!table.note.empty()) out += fmt::format("<p>{}</p>\n", xml_text(table.note));
+  if (!table.note.empty()) out += fmt::format("<p>{}</p>\n", sentence_html(table.note));
   return out;
 }
 
@@ -82,7 +96,7 @@ std::string plan_page(const PlanReport& report) {
   for (const PlanTable& table : plan_tables(report)) out += table_html(report, table);
   out += fmt::format("<p>{}<code>{}</code></p>\n", report.serves ? "To serve it so: " : "",
                      xml_text(report.serve));
-  for (const std::string& note : plan_notes(report)) out += fmt::format("<p>{}</p>\n", xml_text(note));
+  for (const std::string& note : plan_notes(report)) out += fmt::format("<p>{}</p>\n", sentence_html(note));
   return out + derivations_html(report) + "</body></html>\n";
 }
 

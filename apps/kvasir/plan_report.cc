@@ -112,7 +112,8 @@ Result<PlanReport> make_plan_report(PlanRequest request) {
   report.objective = plan_objective(input, goals);
   report.advice = plan_advice(input, goals, request.advice);
   derive_advice(report.derivation, report.objective, report.outcome, report.advice);
-  report.speculation = plan_speculation(input, goals.batch(), request.advice);
+  report.speculation = plan_speculation(input, goals.batch(), request.advice.acceptance);
+  derive_plan_speculation(report.derivation, report.speculation);
   Serve serve = serve_line(request);
   report.serve = std::move(serve.text);
   report.serves = serve.serves;

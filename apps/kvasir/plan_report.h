@@ -43,8 +43,8 @@ struct PlanReport {
 };
 Result<PlanReport> make_plan_report(PlanRequest request);
 
-// The report's tables, in order: model, formats, speed, contexts, goals (when there are any), advice. Every
-// number is a quantity of the derivation.
+// The report's tables, in order: model, formats, speed, contexts, goals (when there are any), speculation,
+// advice. Every number is a quantity of the derivation.
 std::vector<PlanTable> plan_tables(const PlanReport& report);
 
 // What the plan stands on, in a few lines: model, machine, context, widths.
@@ -55,8 +55,9 @@ std::vector<std::string> plan_notes(const PlanReport& report);
 // "12.3 ms", "1.25 s", "2 min 5 s"; three significant digits.
 std::string duration_text(double seconds);
 
-// As Markdown tables and a plot, for a terminal of so many columns; `blocks`: block characters, else ASCII.
-std::string plan_text(const PlanReport& report, size_t columns, bool blocks);
+// As Markdown tables and a plot of so many columns. For a terminal with block characters, wide tables in
+// parts that fit, and sentences wrapped; else in ASCII and as wide as it comes.
+std::string plan_text(const PlanReport& report, size_t columns, bool terminal);
 std::string plan_json(const PlanReport& report);
 
 // The ids of the derivation with their values, one per line.

@@ -20,7 +20,7 @@ using testing::Not;
 PlanReport report(PlanFlags flags) {
   if (flags.model.empty()) flags.model = "Llama 3.1 8B";
   if (flags.machine == "here") flags.machine = "EPYC 9654";
-  auto request = plan_request(flags, *resolve_shape(flags.model), *machine_by_name(flags.machine));
+  auto request = plan_request(flags, *plan_model(flags.model), *machine_by_name(flags.machine));
   EXPECT_TRUE(request.ok()) << request.message();
   auto made = make_plan_report(*std::move(request));
   EXPECT_TRUE(made.ok()) << made.message();
@@ -31,18 +31,18 @@ TEST(PlanRequest, TakesTheModelsContextUpToADefault) {
   EXPECT_EQ(report({}).request.input.context, 4096u);
   EXPECT_EQ(report({}).request.input.prompt, 4096u);
   EXPECT_EQ(report({.context = 100000, .prompt = 50}).request.input.prompt, 50u);
-  const auto far = plan_request({.context = 200000}, *shape_by_name("Llama 3.1 8B"), *machine_by_name("M1"));
+  const auto far = plan_request({.context = 200000}, *plan_model("Llama 3.1 8B"), *machine_by_name("M1"));
   EXPECT_THAT(far.message(), HasSubstr("the context is 200000 and Llama 3.1 8B was made for at most 131072"));
 }
 
 TEST(PlanRequest, NamesTheFlagThatIsWrong) {
-  const ModelShape shape = *shape_by_name("Llama 3.1 8B");
+  const PlanModel model = *plan_model("Llama 3.1 8B");
   const MachineSpec machine = *machine_by_name("M1");
-  EXPECT_THAT(plan_request({.weights = "Q9"}, shape, machine).message(), HasSubstr("--weights: "));
-  EXPECT_THAT(plan_request({.kv_cache_dtype = "int3"}, shape, machine).message(),
+  EXPECT_THAT(plan_request({.weights = "Q9"}, model, machine).message(), HasSubstr("--weights: "));
+  EXPECT_THAT(plan_request({.kv_cache_dtype = "int3"}, model, machine).message(),
               HasSubstr("--kv-cache-dtype: "));
-  EXPECT_THAT(plan_request({.memory = "much"}, shape, machine).message(), HasSubstr("--memory: "));
-  EXPECT_THAT(plan_request({.threads = 2}, shape, machine).message(),
+  EXPECT_THAT(plan_request({.memory = "much"}, model, machine).message(), HasSubstr("--memory: "));
+  EXPECT_THAT(plan_request({.threads = 2}, model, machine).message(),
               HasSubstr("--threads needs a measured machine"));
   const Result<MachineSpec> unknown = plan_machine({.machine = "EPYC 9655"});
   EXPECT_THAT(unknown.message(), HasSubstr("--machine: "));
@@ -67,7 +67,7 @@ MachineSpec measured_machine() {
 PlanReport predicted_report(PlanFlags flags, const MachineSpec& machine = measured_machine()) {
   const TestFile file(TinyModel{}.bytes());
   flags.model = file.path();
-  auto request = plan_request(flags, *resolve_shape(file.path()), machine, plan_model(file.path()));
+  auto request = plan_request(flags, *plan_model(file.path()), machine);
   EXPECT_TRUE(request.ok()) << request.message();
   auto made = make_plan_report(*std::move(request));
   EXPECT_TRUE(made.ok()) << made.message();
@@ -76,7 +76,7 @@ PlanReport predicted_report(PlanFlags flags, const MachineSpec& machine = measur
 
 void expect_numbers_are_quantities(const PlanReport& r, size_t least) {
   const auto tables = plan_tables(r);
-  ASSERT_EQ(tables.size(), 6u);
+  ASSERT_EQ(tables.size(), 7u);
   size_t numbers = 0;
   for (const PlanTable& table : tables) {
     for (const auto& row : table.rows) {
@@ -106,8 +106,8 @@ TEST(PlanReport, PredictsAFileOnAMeasuredMachine) {
   EXPECT_EQ(r.outcome.tpot, r.derivation.value("predicted_batch_4_tpot"));
   const std::string text = plan_text(r, 100, false);
   for (const char* part :
-       {"times: predicted from what the kernels reach", "Speed, predicted from the kernels",
-        "| per token, floor |", "| reached |", " predicted; ", " at least, bound by "})
+       {"times: predicted from what the kernels reach", "Speed, predicted from the kernels", " floor | ",
+        " | reached | floor bound by ", " predicted; ", " at least, bound by "})
     EXPECT_THAT(text, HasSubstr(part));
   const boost::json::object json = boost::json::parse(plan_json(r)).as_object();
   EXPECT_EQ(json.at("times"), "predicted");
@@ -158,6 +158,41 @@ TEST(PlanReport, TextHasEveryPart) {
   EXPECT_THAT(text, Not(HasSubstr("█")));
   EXPECT_THAT(plan_text(report({}), 60, true), HasSubstr("█"));
   EXPECT_THAT(plan_text(report({}), 60, true), Not(HasSubstr("What was asked")));
+}
+
+// A terminal gets tables in parts, and sentences in lines, that fit; a file gets them whole.
+TEST(PlanReport, FoldsToTheTerminal) {
+  const PlanReport r = predicted_report({.context = 32, .users = 4, .tpot_ms = 100});
+  for (const size_t columns : {80u, 200u}) {
+    const std::string text = plan_text(r, columns, true);
+    size_t tables = 0;
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = text.find('\n', at);
+      const std::string line = text.substr(at, end - at);
+      at = end + 1;
+      tables += line.starts_with("| at once |");
+      if (line.find(' ') != std::string::npos && !line.starts_with("  kvasir serve") &&
+          std::all_of(line.begin(), line.end(), [](char c) { return c >= 0; })) {
+        EXPECT_LE(line.size(), columns) << line;
+      }
+    }
+    EXPECT_EQ(tables > 1, columns < 200) << columns;
+    EXPECT_EQ(text.find("  \n"), std::string::npos);
+  }
+  const std::string whole = plan_text(r, 80, false);
+  EXPECT_EQ(whole.find("| at once |"), whole.rfind("| at once |"));
+}
+
+TEST(PlanReport, SaysWhatSpeculationWouldGive) {
+  const PlanReport r = report({.users = 4, .acceptance = 0.5});
+  const auto tables = plan_tables(r);
+  const auto table = std::find_if(tables.begin(), tables.end(),
+                                  [](const PlanTable& t) { return t.title.starts_with("Speculation at 4"); });
+  ASSERT_NE(table, tables.end());
+  EXPECT_EQ(table->rows.size(), r.speculation.rows.size());
+  EXPECT_EQ(table->columns.size(), 3 + r.speculation.acceptances.size());
+  EXPECT_EQ(table->rows[0][1].quantity, "speculation_1_verify");
+  EXPECT_THAT(table->note, HasSubstr("At 4 at once and a chance of 0.5"));
 }
 
 TEST(PlanReport, AnswersWhatWasAsked) {

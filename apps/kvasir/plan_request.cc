@@ -60,6 +60,13 @@ Status set_machine(const PlanFlags& flags, MachineSpec machine, PlanRequest* req
   return {};
 }
 
+Result<PlanPredictor::Model> engine_model(const GgufFile& file) {
+  PlanPredictor::Model model;
+  KVASIR_ASSIGN_OR_RETURN(model.config, read_model_config(file.metadata()));
+  KVASIR_ASSIGN_OR_RETURN(model.weights, read_weight_sizes(file, model.config));
+  return model;
+}
+
 // Gives the plan its predictor, or says why it has none. `profile`: of the machine with all its threads.
 void set_predictor(const std::optional<HardwareProfile>& profile, Result<PlanPredictor::Model> engine,
                    PlanRequest* request) {
@@ -86,11 +93,11 @@ void set_predictor(const std::optional<HardwareProfile>& profile, Result<PlanPre
 
 }  // namespace
 
-Result<PlanPredictor::Model> plan_model(const std::string& path) {
-  KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
-  PlanPredictor::Model model;
-  KVASIR_ASSIGN_OR_RETURN(model.config, read_model_config(file.metadata()));
-  KVASIR_ASSIGN_OR_RETURN(model.weights, read_weight_sizes(file, model.config));
+Result<PlanModel> plan_model(const std::string& name) {
+  std::optional<GgufFile> file;
+  PlanModel model;
+  KVASIR_ASSIGN_OR_RETURN(model.shape, resolve_shape(name, &file));
+  if (file) model.engine = engine_model(*file);
   return model;
 }
 
@@ -101,17 +108,16 @@ Result<MachineSpec> plan_machine(const PlanFlags& flags, bool kernels) {
   return machine;
 }
 
-Result<PlanRequest> plan_request(const PlanFlags& flags, ModelShape shape, MachineSpec machine,
-                                 Result<PlanPredictor::Model> engine) {
+Result<PlanRequest> plan_request(const PlanFlags& flags, PlanModel model, MachineSpec machine) {
   PlanRequest request;
   request.model = flags.model;
-  request.is_file = shape.stored_bytes.has_value();
+  request.is_file = model.shape.stored_bytes.has_value();
   PlanInput& input = request.input;
-  input.shape = std::move(shape);
+  input.shape = std::move(model.shape);
   KVASIR_RETURN_IF_ERROR(set_formats(flags, &input));
   const std::optional<HardwareProfile> whole = machine.profile;
   KVASIR_RETURN_IF_ERROR(set_machine(flags, std::move(machine), &request));
-  set_predictor(whole, std::move(engine), &request);
+  set_predictor(whole, std::move(model.engine), &request);
   const uint64_t longest = input.shape.max_context > 0 ? input.shape.max_context : kPlanContext;
   input.context = flags.context > 0 ? flags.context : std::min(kPlanContext, longest);
   input.prompt = flags.prompt > 0 ? flags.prompt : input.context;

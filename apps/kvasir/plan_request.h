@@ -42,21 +42,24 @@ struct PlanRequest {
 
 inline constexpr uint64_t kPlanContext = 4096;  // without --context, if the model reaches so far
 
-// What the engine would make of a file, by its header alone. Errors are those of read_model_config() and
-// read_weight_sizes(): the engine does not run it.
-Result<PlanPredictor::Model> plan_model(const std::string& path);
+inline constexpr const char* kNoFile = "only a GGUF file says how its weights lie in memory";
+
+// A model as a user named it. `engine`: what the engine would make of a GGUF file, by its header alone; an
+// error where there is none or the engine does not run it.
+struct PlanModel {
+  ModelShape shape;
+  Result<PlanPredictor::Model> engine = unsupported(kNoFile);
+};
+// Opens what is named, once. Errors are those of resolve_shape().
+Result<PlanModel> plan_model(const std::string& name);
 
 // The machine of --machine: a name of the table, a profile's path, or "here", for which the profile that
 // `kvasir bench machine` left is taken, or else a quick measurement; `kernels`: of the kernels too. Errors
 // name the flag.
 Result<MachineSpec> plan_machine(const PlanFlags& flags, bool kernels = false);
 
-inline constexpr const char* kNoFile = "only a GGUF file says how its weights lie in memory";
-
-// `engine`: what plan_model() says of a GGUF file; an error where MODEL is none. With it, and a machine whose
-// kernels were measured, the plan has a predictor. kInvalidArgument names the flag, or both numbers of what
-// cannot be.
-Result<PlanRequest> plan_request(const PlanFlags& flags, ModelShape shape, MachineSpec machine,
-                                 Result<PlanPredictor::Model> engine = unsupported(kNoFile));
+// A model that the engine runs, on a machine whose kernels were measured, gives the plan a predictor.
+// kInvalidArgument names the flag, or both numbers of what cannot be.
+Result<PlanRequest> plan_request(const PlanFlags& flags, PlanModel model, MachineSpec machine);
 
 }  // namespace kvasir

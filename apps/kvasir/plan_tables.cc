@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/kvasir/human_size.h"
+#include "apps/kvasir/plan_printer.h"
 #include "apps/kvasir/plan_report.h"
 #include "perf/parameter_formulas.h"
 #include "perf/plan_derivation.h"
@@ -14,23 +14,7 @@ namespace kvasir {
 namespace {
 
 using Row = std::vector<PlanCell>;
-
-// Cells that print quantities of a report.
-struct Printer {
-  const Derivation& d;
-
-  PlanCell size(const std::string& id) const { return {size_text(static_cast<uint64_t>(d.value(id))), id}; }
-  PlanCell count(const std::string& id) const { return {count_text(static_cast<uint64_t>(d.value(id))), id}; }
-  PlanCell whole(const std::string& id) const { return {number_text(d.value(id)), id}; }
-  PlanCell duration(const std::string& id) const { return {duration_text(d.value(id)), id}; }
-  PlanCell rate(const std::string& id) const {
-    return {fmt::format("{:.{}f}", d.value(id), digits(d.value(id))), id};
-  }
-  // The prediction where there is one, else the floor.
-  PlanCell best_duration(std::string_view floor) const { return duration(best_id(d, floor)); }
-  PlanCell percent(const std::string& id) const { return {fmt::format("{:.0f} %", 100 * d.value(id)), id}; }
-  static int digits(double value) { return value < 10 ? 2 : value < 100 ? 1 : 0; }
-};
+using Printer = PlanPrinter;
 
 PlanTable model_table(const PlanReport& report) {
   const Printer p{report.derivation};
@@ -54,7 +38,7 @@ PlanTable model_table(const PlanReport& report) {
     add("memory", p.size("memory_available"));
     add("conversations that fit", p.whole("conversations"));
   }
-  add("at once, before matrices compute longer than they read",
+  add("at once when matrices turn compute-bound",
       {fmt::format("{:.1f}", p.d.value("critical_batch")), "critical_batch"});
   return t;
 }
@@ -132,45 +116,35 @@ PlanTable speed_table(const PlanReport& report) {
   const Printer p{report.derivation};
   const PlanInput& in = report.request.input;
   const bool predicted = in.predictor != nullptr;
-  PlanTable t{.title = "Speed, at the limits of the machine",
-              .columns = {{"at once", true},
-                          {"per token", true},
-                          {"tokens/s", true},
-                          {"each", true},
-                          {"memory", true},
-                          {"bound by", false}}};
+  PlanTable t{.title = "Speed, at the limits of the machine"};
+  const bool judged = report.request.goals.tpot_seconds.has_value();
+  t.columns = {{"at once", true}, {"per token", true}, {"tokens/s", true}, {"each", true}};
+  t.columns.push_back({predicted ? "mostly" : "bound by", false});
+  if (judged) t.columns.push_back({"in goal", false});
   if (predicted) {
     t.title = "Speed, predicted from the kernels' rates, and at the limits of the machine";
-    t.columns = {{"at once", true},           {"per token", true},
-                 {"tokens/s", true},          {"each", true},
-                 {"mostly", false},           {"per token, floor", true},
-                 {"tokens/s, at most", true}, {"reached", true},
-                 {"floor bound by", false},   {"memory", true}};
+    t.columns.insert(t.columns.end(),
+                     {{"floor", true}, {"at most", true}, {"reached", true}, {"floor bound by", false}});
   }
+  t.columns.push_back({"memory", true});
   t.note = first_token_text(report) + " \"each\": tokens/s of one conversation.";
-  const bool judged = report.request.goals.tpot_seconds.has_value();
-  if (judged) t.columns.push_back({"within the goal", false});
+  if (predicted)
+    t.note += " \"floor\" and \"at most\": time per token and tokens/s at the limits of the machine.";
   for (const uint64_t batch : report.batches) {
     const PlanPoint point = plan_point(in, batch);
     const std::string floor = batch_id(batch, "tpot"), rate = batch_id(batch, "throughput");
     const std::string best = best_id(p.d, floor);
     const double each = 1 / p.d.value(best);
+    const PlanCell bound{std::string(plan_bound_name(point.bound))};
     Row row = {{std::to_string(batch)},
                p.duration(best),
                p.rate(best_id(p.d, rate)),
-               {fmt::format("{:.{}f}", each, Printer::digits(each)), best}};
-    const PlanCell bound{std::string(plan_bound_name(point.bound))},
-        memory = p.size(batch_id(batch, "memory"));
-    if (predicted)
-      row.insert(row.end(), {{std::string(mostly_text(*point.mostly))},
-                             p.duration(floor),
-                             p.rate(rate),
-                             p.percent(reached_id(floor)),
-                             bound,
-                             memory});
-    else
-      row.insert(row.end(), {memory, bound});
+               {fmt::format("{:.{}f}", each, Printer::digits(each)), best},
+               predicted ? PlanCell{std::string(mostly_text(*point.mostly))} : bound};
     if (judged) row.push_back({met_text(report, point)});
+    if (predicted)
+      row.insert(row.end(), {p.duration(floor), p.rate(rate), p.percent(reached_id(floor)), bound});
+    row.push_back(p.size(batch_id(batch, "memory")));
     t.rows.push_back(std::move(row));
   }
   return t;
@@ -186,8 +160,7 @@ PlanTable context_table(const PlanReport& report) {
                           "idle machine.",
                           batch),
       .columns = {{"context", true}, {"first token", true}, {"per token", true}, {"tokens/s", true}}};
-  if (in.predictor)
-    t.columns.insert(t.columns.end(), {{"first token, floor", true}, {"per token, floor", true}});
+  if (in.predictor) t.columns.insert(t.columns.end(), {{"first, floor", true}, {"token, floor", true}});
   for (const uint64_t context : plan_contexts(in)) {
     const std::string ttft = context_id(context, "ttft"), tpot = context_id(context, "tpot");
     Row row = {{std::to_string(context)},
@@ -212,13 +185,14 @@ PlanTable goal_table(const PlanReport& report) {
                           {"limit", false}}};
   if (goals.users) {
     const PlanCell fits = o.conversations ? p.whole("conversations") : PlanCell{"not known"};
-    t.rows.push_back({{"conversations at once that fit"},
-                      {std::to_string(*goals.users)},
-                      fits,
-                      {o.users_met ? "yes" : "no"},
-                      {fmt::format("all prompts at once: the last first token after {}",
-                                   duration_text(p.d.value("users_ttft"))),
-                       "users_ttft"}});
+    const char* met = !o.conversations ? "not known" : o.users_met ? "yes" : "no";
+    t.rows.push_back(
+        {{"conversations that fit"},
+         {std::to_string(*goals.users)},
+         fits,
+         {met},
+         {fmt::format("last first token, all at once: {}", duration_text(p.d.value("users_ttft"))),
+          "users_ttft"}});
   }
   if (goals.ttft_seconds) {
     const auto longest = static_cast<uint64_t>(p.d.value("longest_prompt"));
@@ -242,52 +216,14 @@ PlanTable goal_table(const PlanReport& report) {
   return t;
 }
 
-PlanTable advice_table(const PlanReport& report) {
-  const Printer p{report.derivation};
-  const bool judged = report.request.goals.any();
-  PlanTable t{.title = fmt::format("What would help, by gain in {}", plan_objective_name(report.objective)),
-              .columns = {{"", true},
-                          {"gain", true},
-                          {"first token", true},
-                          {"per token", true},
-                          {"fit", true},
-                          {"id", false}}};
-  if (judged) t.columns.insert(t.columns.begin() + 5, {"all met", false});
-  t.note =
-      fmt::format("Each is the whole plan run again with that one change, {} at once.", report.outcome.batch);
-  const auto floor = [](const PlanAdvice& a) { return !a.after.predicted; };
-  const bool mixed =
-      report.outcome.predicted && std::any_of(report.advice.begin(), report.advice.end(), floor);
-  if (mixed) {
-    t.columns.insert(t.columns.end() - 1, {"times", false});
-    t.note += " Where \"times\" says floor, nobody measured these kernels: floors, gained on a floor.";
-  }
-  size_t rank = 0;
-  for (const PlanAdvice& a : report.advice) {
-    const std::string prefix = fmt::format("advice_{}_", a.id);
-    Row row = {{std::to_string(++rank)},
-               {fmt::format("{:.2f}x", p.d.value(prefix + "gain")), prefix + "gain"},
-               p.duration(prefix + "ttft"),
-               p.duration(prefix + "tpot"),
-               a.after.conversations ? p.whole(prefix + "conversations") : PlanCell{"?"},
-               {a.id}};
-    const char* met = !a.after.all_met() ? "no" : mixed && floor(a) ? "at best" : "yes";
-    if (judged) row.insert(row.begin() + 5, {met});
-    if (mixed) row.insert(row.end() - 1, {floor(a) ? "floor" : "predicted"});
-    t.rows.push_back(std::move(row));
-    t.list.push_back(fmt::format("{}: {}", a.change, a.how));
-  }
-  if (t.rows.empty()) t.note = "Nothing that this plan knows of.";
-  return t;
-}
-
 }  // namespace
 
 std::vector<PlanTable> plan_tables(const PlanReport& report) {
   std::vector<PlanTable> tables = {model_table(report), format_table(report), speed_table(report),
                                    context_table(report)};
   if (report.request.goals.any()) tables.push_back(goal_table(report));
-  tables.push_back(advice_table(report));
+  tables.push_back(plan_speculation_table(report));
+  tables.push_back(plan_advice_table(report));
   return tables;
 }
 
@@ -343,21 +279,6 @@ std::vector<std::string> plan_notes(const PlanReport& report) {
   if (in.machine.profile)
     notes.push_back(
         "This machine's rates were measured, those of others are their data sheets', which are higher.");
-  const PlanSpeculation& s = report.speculation;
-  const double acceptance = report.request.advice.acceptance;
-  if (s.drafts > 0)
-    notes.push_back(
-        fmt::format("Speculation at {} at once, if a copied token is right with a chance of {:.3g}: {} "
-                    "draft{} a step give{} {:.2f} tokens "
-                    "for {:.2f} steps' time, {:.2f}x.",
-                    report.outcome.batch, acceptance, s.drafts, s.drafts == 1 ? "" : "s",
-                    s.drafts == 1 ? "s" : "", s.tokens, s.verify, s.speedup));
-  else
-    notes.push_back(fmt::format(
-        "Speculation at {} at once would not pay: one draft makes a step {:.2f} times as long, and {}.",
-        report.outcome.batch, 1 + s.break_even,
-        s.break_even < 1 ? fmt::format("would have to be right more often than {:.2f}", s.break_even)
-                         : "even one that is always right only makes up for that"));
   if (report.outcome.conversations && *report.outcome.conversations == 0)
     notes.push_back("Not even one conversation fits beside the weights: times are as if it did.");
   notes.push_back("`--explain` lists every number's id, `--explain ID` says how it came about.");

@@ -11,30 +11,79 @@
 namespace kvasir {
 namespace {
 
-std::string table_text(const PlanTable& table) {
+constexpr size_t kAsWide = SIZE_MAX;  // no terminal whose columns count
+
+std::vector<size_t> widths_of(const PlanTable& table) {
   std::vector<size_t> widths;
   for (const PlanTable::Column& column : table.columns) widths.push_back(column.name.size());
   for (const auto& row : table.rows)
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].text.size());
+  return widths;
+}
+
+// Indices of columns, in parts that fit side by side; every part begins with the first.
+std::vector<std::vector<size_t>> fold(const std::vector<size_t>& widths, size_t columns) {
+  std::vector<std::vector<size_t>> parts(1);
+  size_t used = 1;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (parts.back().size() > 1 && used + widths[i] + 3 > columns) {
+      parts.push_back({0});
+      used = 1 + widths[0] + 3;
+    }
+    parts.back().push_back(i);
+    used += widths[i] + 3;
+  }
+  return parts;
+}
+
+std::string rows_text(const PlanTable& table, const std::vector<size_t>& widths,
+                      const std::vector<size_t>& part) {
   const auto line = [&](const auto& text_of) {
     std::string out = "|";
-    for (size_t i = 0; i < widths.size(); ++i)
+    for (const size_t i : part)
       out += table.columns[i].number ? fmt::format(" {:>{}} |", text_of(i), widths[i])
                                      : fmt::format(" {:<{}} |", text_of(i), widths[i]);
     return out + "\n";
   };
+  std::string out = line([&](size_t i) { return table.columns[i].name; }) + "|";
+  for (const size_t i : part)
+    out += fmt::format("{:-<{}}{}|", "", widths[i] + 1, table.columns[i].number ? ":" : "-");
+  out += "\n";
+  for (const auto& row : table.rows) out += line([&](size_t i) { return row[i].text; });
+  return out;
+}
+
+// A sentence in lines of so many columns, those after the first indented.
+std::string wrapped(std::string_view text, size_t columns, size_t indent = 0) {
+  std::string out;
+  size_t used = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' ', 1), text.size());
+    if (used > indent && used + end > columns) {
+      out += "\n" + std::string(indent, ' ');
+      used = indent;
+      const size_t word = text.find_first_not_of(' ');
+      text.remove_prefix(word == std::string_view::npos ? text.size() : word);
+      continue;
+    }
+    out += text.substr(0, end);
+    used += end;
+    text.remove_prefix(end);
+  }
+  return out + "\n";
+}
+
+std::string table_text(const PlanTable& table, size_t columns) {
   std::string out = fmt::format("\n### {}\n\n", table.title);
   if (!table.rows.empty()) {
-    out += line([&](size_t i) { return table.columns[i].name; });
-    out += "|";
-    for (size_t i = 0; i < widths.size(); ++i)
-      out += fmt::format("{:-<{}}{}|", "", widths[i] + 1, table.columns[i].number ? ":" : "-");
-    out += "\n";
-    for (const auto& row : table.rows) out += line([&](size_t i) { return row[i].text; });
+    const std::vector<size_t> widths = widths_of(table);
+    const auto parts = fold(widths, columns);
+    for (size_t i = 0; i < parts.size(); ++i)
+      out += (i == 0 ? "" : "\n") + rows_text(table, widths, parts[i]);
   }
   for (size_t i = 0; i < table.list.size(); ++i)
-    out += fmt::format("{}{}. {}\n", i == 0 ? "\n" : "", i + 1, table.list[i]);
-  if (!table.note.empty()) out += fmt::format("{}{}\n", table.rows.empty() ? "" : "\n", table.note);
+    out += (i == 0 ? "\n" : "") + wrapped(fmt::format("{}. {}", i + 1, table.list[i]), columns, 3);
+  if (!table.note.empty()) out += (table.rows.empty() ? "" : "\n") + wrapped(table.note, columns);
   return out;
 }
 
@@ -121,15 +170,16 @@ void quantities_json(JsonWriter& out, const PlanReport& report) {
 
 }  // namespace
 
-std::string plan_text(const PlanReport& report, size_t columns, bool blocks) {
+std::string plan_text(const PlanReport& report, size_t columns, bool terminal) {
+  const size_t wide = terminal ? columns : kAsWide;
   std::string out;
-  for (const std::string& line : plan_head(report)) out += line + "\n";
+  for (const std::string& line : plan_head(report)) out += wrapped(line, wide, 2);
   for (const PlanTable& table : plan_tables(report)) {
-    out += table_text(table);
-    if (table.title.starts_with("Speed")) out += plot_text(report, columns, blocks);
+    out += table_text(table, wide);
+    if (table.title.starts_with("Speed,")) out += plot_text(report, columns, terminal);
   }
   out += fmt::format("\n{}{}\n\n", report.serves ? "To serve it so:\n\n  " : "", report.serve);
-  for (const std::string& note : plan_notes(report)) out += note + "\n";
+  for (const std::string& note : plan_notes(report)) out += wrapped(note, wide);
   return out;
 }
 

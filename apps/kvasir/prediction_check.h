@@ -9,32 +9,41 @@
 
 namespace kvasir {
 
-// Predicted against measured time of one test: medians over several rounds of all tests.
+// Predicted against measured time of one test, seconds: medians over several rounds of all tests.
 struct PredictionRow {
   std::string test;
-  double predicted =
-      0;  // seconds, said before the test began, by a model that has adapted to other tests only
-  double unadapted = 0;  // as the machine's measured rates alone say
-  double measured = 0;   // of each step the median over its repetitions, summed over the steps
+  double measured = 0;    // of each step the median over its repetitions, summed over the steps
+  double predicted = 0;   // from the kernels as they were measured before and after the test
+  double by_profile = 0;  // from the machine's profile: what `kvasir plan` says
   StepPart bound = StepPart::kStream;
   double error() const { return (predicted - measured) / measured; }
-  double unadapted_error() const { return (unadapted - measured) / measured; }
+  double profile_error() const { return (by_profile - measured) / measured; }
 };
 
 struct PredictionCheck {
+  struct Errors {
+    double median = 0, p90 = 0;  // of the absolute errors of rows
+  };
   std::vector<PredictionRow> rows;
-  double median_error = 0, p90_error = 0;  // of the absolute errors of rows
-  double median_unadapted_error = 0, p90_unadapted_error = 0;
-  ErrorWindow::Summary steps;  // of single steps, each predicted just before it ran, as an engine does
+  Errors predicted, by_profile;
+  ErrorWindow::Summary steps;  // of single steps, each predicted just before it ran by a model that adapts
+  // What was calibrated: passes over the kernels and the bytes that they read, and by part the time that the
+  // tests take by these over that by the profile.
+  uint32_t passes = 0;
+  uint64_t bytes = 0;
+  StepSeconds drift{};
+  double others = 0, stolen = 0;  // part of the CPU time that other processes and other machines had
 };
 
 // What is run: reading 128, 512 and 2,048 tokens, writing in 1 to 32 sequences, and after up to 4,096 tokens;
 // as far as the model's context goes.
 std::vector<BenchShape> prediction_shapes(uint32_t context_length);
 
-// Runs short loads on an open model and predicts them, with a PerfModel that begins as the machine's measured
-// rates and adapts with each step as an engine's does; a little reading and writing comes first. Takes half a
-// minute or, of a large model, as long as one round of tests. Errors are those of ModelBench::measure().
+// Runs short loads on an open model, and between them the kernels alone, as KernelCalibration does: a test is
+// predicted from what they reached right before and after it and no step of the model is looked at. Beside
+// that a PerfModel begins as the profile and adapts with each step as an engine's does. Takes a minute or, of
+// a large model, as long as one round of tests. Errors are those of ModelBench::measure() and of
+// KernelCalibration::make().
 Result<PredictionCheck> check_predictions(ModelBench& bench, const HardwareProfile& machine,
                                           const std::function<void(const std::string& test)>& progress = {});
 

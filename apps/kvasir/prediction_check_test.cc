@@ -33,12 +33,16 @@ TEST(PredictionCheck, ShapesStayWithinTheContext) {
 PredictionCheck one_test() {
   PredictionCheck check;
   check.rows = {{.test = "pp128",
-                 .predicted = 0.110,
-                 .unadapted = 0.050,
                  .measured = 0.100,
+                 .predicted = 0.110,
+                 .by_profile = 0.050,
                  .bound = StepPart::kCompute}};
-  check.median_error = 0.1;
+  check.predicted.median = 0.1;
   check.steps = {.count = 3, .median = 0.02, .p90 = 0.06, .bias = -0.01};
+  check.passes = 7;
+  check.bytes = 93 << 20;
+  check.drift = {1.5, 1, 1, 1};
+  check.stolen = 0.04;
   return check;
 }
 
@@ -50,6 +54,9 @@ TEST(PredictionCheck, TableHasSignedErrors) {
   EXPECT_THAT(table, HasSubstr("-50.0 %"));
   EXPECT_THAT(table, HasSubstr("compute"));
   EXPECT_THAT(table, HasSubstr("bias -1.0 %"));
+  EXPECT_THAT(table, HasSubstr("timed 7 times between the tests over 93 MiB"));
+  EXPECT_THAT(table, HasSubstr("stream 1.50x"));
+  EXPECT_THAT(table, HasSubstr("other machines 4 %"));
 }
 
 TEST(PredictionCheck, JsonHasEveryNumber) {
@@ -60,9 +67,10 @@ TEST(PredictionCheck, JsonHasEveryNumber) {
   EXPECT_EQ(test.at("measured_seconds"), 0.1);
   EXPECT_EQ(test.at("predicted_seconds"), 0.11);
   EXPECT_NEAR(test.at("error").as_double(), 0.1, 1e-12);
-  EXPECT_EQ(test.at("unadapted_error"), -0.5);
+  EXPECT_EQ(test.at("profile_error"), -0.5);
   EXPECT_EQ(json.at("median_error"), 0.1);
   EXPECT_EQ(json.at("steps").at("bias"), -0.01);
+  EXPECT_EQ(json.at("calibration").at("time_over_profile").at("stream"), 1.5);
 }
 
 }  // namespace

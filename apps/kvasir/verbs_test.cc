@@ -190,7 +190,7 @@ TEST(Plan, OffersOnlyFlagsThatServeTakes) {
   PlanFlags flags{
       .model = "Llama 3.1 8B", .machine = "EPYC 9654", .kv_cache_dtype = "int8", .users = 10, .tpot_ms = 100};
   const auto report =
-      make_plan_report(*plan_request(flags, *shape_by_name(flags.model), *machine_by_name(flags.machine)));
+      make_plan_report(*plan_request(flags, *plan_model(flags.model), *machine_by_name(flags.machine)));
   ASSERT_TRUE(report.ok());
   ASSERT_TRUE(report->serve.starts_with("kvasir "));
   EXPECT_THAT(report->serve, HasSubstr("--kv-cache-dtype int8"));

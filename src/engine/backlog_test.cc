@@ -12,7 +12,7 @@ namespace {
 // Steps take 4 ms, and 1 ms per row.
 class LinearCosts final : public StepCosts {
  public:
-  void add(StepLoad& load, const StepRows& s, uint32_t) const override { load.rows += s.rows; }
+  void add(StepLoad& load, const StepRows& s, LogitRows) const override { load.rows += s.rows; }
   double seconds(const StepLoad& load) const override { return 1e-3 * (4 + load.rows); }
 };
 

@@ -16,8 +16,9 @@ struct Collection {
   std::mutex mutex;
   std::condition_variable done;
   std::vector<CollectedAnswer> answers;
-  size_t unfinished = 0;
+  size_t unfinished = 0, finished = 0;
   Status error;
+  std::function<void(size_t)> on_answer;
 
   void take(size_t index, TokenEvent&& event) {
     const std::lock_guard lock(mutex);
@@ -28,16 +29,20 @@ struct Collection {
     answer.finish = event.finish;
     if (event.finish == FinishReason::kNone) return;
     if (!event.error.ok()) error = event.error;
+    ++finished;
+    if (on_answer) on_answer(finished);
     if (--unfinished == 0) done.notify_one();
   }
 };
 
 }  // namespace
 
-Result<std::vector<CollectedAnswer>> collect_answers(Engine& engine, const std::vector<Request>& requests) {
+Result<std::vector<CollectedAnswer>> collect_answers(Engine& engine, const std::vector<Request>& requests,
+                                                     std::function<void(size_t)> on_answer) {
   const auto all = std::make_shared<Collection>();
   all->answers.resize(requests.size());
   all->unfinished = requests.size();
+  all->on_answer = std::move(on_answer);
   Status refused;
   for (size_t i = 0; i < requests.size() && refused.ok(); ++i) {
     CHECK(requests[i].n == 1);

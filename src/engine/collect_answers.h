@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ struct CollectedAnswer {
 
 // Asks an engine everything at once and waits until all of it is answered; for programs that have nothing
 // else to do meanwhile. Each request has one answer (n = 1). Errors: the first request that was refused
-// (those before it are waited for), or an answer that ended with an error.
-Result<std::vector<CollectedAnswer>> collect_answers(Engine& engine, const std::vector<Request>& requests);
+// (those before it are waited for), or an answer that ended with an error. `on_answer` is told, on the
+// engine's thread, how many answers are there.
+Result<std::vector<CollectedAnswer>> collect_answers(Engine& engine, const std::vector<Request>& requests,
+                                                     std::function<void(size_t)> on_answer = {});
 
 }  // namespace kvasir

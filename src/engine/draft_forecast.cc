@@ -10,7 +10,7 @@ DraftForecast::DraftForecast(std::unique_ptr<PerfModel> model, double layers)
 // The whole step, less the layers that do not run.
 StepPrediction DraftForecast::price(const StepLoad& load) const {
   StepLoad body = load;
-  body.logit_rows = 0;
+  body.logits = {};
   StepPrediction all = model_->predict(load);
   const StepPrediction layers = model_->predict(body);
   const double left_out = 1 - layers_;
@@ -26,9 +26,7 @@ double DraftForecast::seconds(uint32_t sequences, uint32_t rows, uint32_t contex
   if (model_ == nullptr || sequences == 0 || rows == 0) return 0;
   StepLoad load;
   model_->add(load, {.rows = rows, .context = context}, 1);
-  load.rows *= sequences;
-  load.logit_rows *= sequences;
-  load.attention *= sequences;
+  load.repeat(sequences);
   return price(load).seconds;
 }
 

@@ -45,7 +45,7 @@ void DraftPlanner::add_bid(Candidate& candidate, const Bid& bid) {
   bids_.push_back(bid);
 }
 
-// What a guess adds in attention: the same for all, half of what the average sequence needs for two more.
+// What a guess adds in attention: the same for all, what the average sequence needs for one more.
 void DraftPlanner::set_up(const Step& step) {
   step_ = step;
   uint64_t context = 0;
@@ -54,11 +54,7 @@ void DraftPlanner::set_up(const Step& step) {
     c.chosen = 0;
   }
   const auto mean = static_cast<uint32_t>(context / candidates_.size());
-  StepLoad one, three;
-  step.costs->add(one, {.rows = 1, .context = mean}, 1);
-  step.costs->add(three, {.rows = 3, .context = mean}, 3);
-  attention_ = std::max(0.0, three.attention - one.attention) / 2;
-  longest_ = std::max(0.0, three.longest - one.longest);
+  guess_ = step.costs->further_row(mean);
   for (uint32_t rows = 0; rows < alone_.size(); ++rows)
     alone_[rows] = step.costs->seconds(with_rows(rows)) * (rows == 0 ? step.plain : step.verifying);
   std::fill(pass_seconds_.begin(), pass_seconds_.end(), -1.0);
@@ -66,10 +62,7 @@ void DraftPlanner::set_up(const Step& step) {
 
 StepLoad DraftPlanner::with_rows(uint32_t rows) const {
   StepLoad load = step_.load;
-  load.rows += rows;
-  load.logit_rows += rows;
-  load.attention += rows * attention_;
-  if (rows > 0) load.longest += longest_;
+  load.add_rows(rows, guess_);
   return load;
 }
 
@@ -83,7 +76,7 @@ double DraftPlanner::pass_seconds(uint32_t drafter, uint32_t sequences) {
 // Tokens per second of the step with the best number of this bid's guesses alone.
 double DraftPlanner::worth_alone(const Bid& bid) {
   const double pass = pass_seconds(bid.drafter, 1);
-  double tokens = step_.load.logit_rows, best = 0, drafting = bid.once;
+  double tokens = step_.load.logits.rows, best = 0, drafting = bid.once;
   for (uint32_t i = 0; i < bid.most && bid.reach[i] >= kLeastReach; ++i) {
     tokens += bid.reach[i];
     drafting += pass;
@@ -151,7 +144,7 @@ double DraftPlanner::draft_cost(const Offer& offer) {
 DraftPlanner::Outcome DraftPlanner::best_prefix(uint32_t passes) {
   for (Pass& pass : passes_) pass = {};
   Outcome best;
-  double tokens = step_.load.logit_rows, drafting = 0;
+  double tokens = step_.load.logits.rows, drafting = 0;
   uint32_t guesses = 0;
   const auto all = static_cast<uint32_t>(order_.size());
   for (uint32_t i = 0; i < all; ++i) {
@@ -197,7 +190,7 @@ double DraftPlanner::plan(const Step& step, std::span<const std::unique_ptr<Draf
   drafters_ = drafters;
   if (candidates_.empty() || bids_.empty()) return 1;
   set_up(step);
-  const double plain = step.load.logit_rows / alone_[0];
+  const double plain = step.load.logits.rows / alone_[0];
   double best = plain * step.margin;
   for (const bool free_only : {true, false}) {
     if (pick_bids(free_only)) search(free_only, &best);

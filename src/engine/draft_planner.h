@@ -101,7 +101,7 @@ class DraftPlanner {
   std::vector<Pass> passes_;                      // by drafter
   std::vector<double> pass_seconds_;              // [drafters][sequences + 1], below 0: not asked yet
   std::array<double, Draft::kMost + 1> alone_{};  // seconds of the step with so many guesses of one sequence
-  double attention_ = 0, longest_ = 0;            // that a guess adds, on average
+  StepLoad::FurtherRow guess_ = {};               // what one adds, on average
   uint32_t most_sequences_ = 0;
 };
 

@@ -12,9 +12,9 @@ namespace {
 // Steps that take `first` seconds, and `more` for each row.
 struct LinearCosts final : StepCosts {
   LinearCosts(double first_row, double further_row) : first(first_row), more(further_row) {}
-  void add(StepLoad& load, const StepRows& sequence, uint32_t logit_rows) const override {
+  void add(StepLoad& load, const StepRows& sequence, LogitRows logits) const override {
     load.rows += sequence.rows;
-    load.logit_rows += logit_rows;
+    load.logits.rows += logits.rows;
   }
   double seconds(const StepLoad& load) const override { return first + more * load.rows; }
   double first, more;

@@ -30,8 +30,9 @@ Speculator::Options speculator_options(const EngineConfig& config, const StepCos
           .never = config.speculation.never};
 }
 
-std::unique_ptr<StepForecast> make_forecast(std::unique_ptr<PerfModel> perf) {
-  return perf == nullptr ? nullptr : std::make_unique<StepForecast>(std::move(perf));
+std::unique_ptr<StepForecast> make_forecast(std::unique_ptr<PerfModel> perf, const KvLayout& layout,
+                                            uint32_t max_num_seqs) {
+  return perf == nullptr ? nullptr : std::make_unique<StepForecast>(std::move(perf), layout, max_num_seqs);
 }
 
 }  // namespace
@@ -47,7 +48,7 @@ EngineCore::EngineCore(const EngineConfig& config, const KvLayout& layout, uint3
       vocab_(model.config().vocab_size),
       pool_(blocks),
       cache_(layout_, pool_, {config.enable_prefix_caching, hash_seed, 64}),
-      forecast_(make_forecast(std::move(perf))),
+      forecast_(make_forecast(std::move(perf), layout_, config.max_num_seqs)),
       scheduler_(scheduler_options(config, forecast_.get()), layout_, pool_, cache_),
       runner_(model, layout_, blocks, model_limits(config), config.max_num_seqs),
       speculator_(speculator_options(config, forecast_.get(), model.config().hidden_dim), std::move(drafters),
@@ -142,7 +143,7 @@ void EngineCore::step() {
     CHECK(status.ok());
   }
   wish_logits(plan);
-  if (forecast_ != nullptr) forecast_->predict(plan);
+  if (forecast_ != nullptr) forecast_->predict(plan, wanted_);
   const double before = monotonic_seconds();
   trace_step(plan);
   trace_.enter(EngineTrace::Phase::kComputing, before);

@@ -18,12 +18,12 @@ namespace {
 // Steps that take 1 ms, 1 ms per sequence that decodes and 0.1 ms per other row.
 class VirtualCosts final : public StepCosts {
  public:
-  void add(StepLoad& load, const StepRows& s, uint32_t logit_rows) const override {
+  void add(StepLoad& load, const StepRows& s, LogitRows logits) const override {
     load.rows += s.rows;
-    load.logit_rows += logit_rows;
-    load.attention += s.rows == 1 ? 1e-3 : 1e-4 * s.rows;
+    load.logits.rows += logits.rows;
+    load.attention[0].all += s.rows == 1 ? 1e-3 : 1e-4 * s.rows;
   }
-  double seconds(const StepLoad& load) const override { return 1e-3 + load.attention; }
+  double seconds(const StepLoad& load) const override { return 1e-3 + load.attention[0].all; }
 };
 
 KvLayout one_layer(uint32_t block_size) {

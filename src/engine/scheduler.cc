@@ -48,7 +48,12 @@ TokenPrices token_prices(const Scheduler::Options& options) {
 }  // namespace
 
 Scheduler::Scheduler(const Options& options, const KvLayout& layout, BlockPool& pool, PrefixCache& cache)
-    : options_(options), layout_(layout), pool_(pool), cache_(cache), queue_(token_prices(options)) {
+    : options_(options),
+      layout_(layout),
+      pool_(pool),
+      cache_(cache),
+      queue_(token_prices(options)),
+      shared_(layout, options.max_num_seqs + 1) {
   running_.reserve(options.max_num_seqs + 1);
   decodes_.reserve(options.max_num_seqs + 1);
   prompts_.reserve(options.max_num_seqs + 1);
@@ -112,6 +117,7 @@ const SchedulerOutput& Scheduler::plan() {
   logit_rows_left_ = options_.max_logit_rows;
   for (Sequence* s : running_) s->scheduled = 0;
   load_ = {};
+  shared_.clear();
   prompt_rows_ = 0;
   target_seconds_ = 0;
   oldest_ = running_.empty() ? nullptr : running_.front();
@@ -242,12 +248,15 @@ uint32_t Scheduler::rows_in_time(uint32_t context, uint32_t rows, uint32_t unsco
 }
 
 void Scheduler::account(const Sequence& s) {
-  if (options_.costs != nullptr && s.scheduled > 0)
-    options_.costs->add(load_, {.rows = s.scheduled, .context = s.computed}, logit_rows_of(s, s.scheduled));
+  if (options_.costs == nullptr || s.scheduled == 0) return;
+  const uint32_t logits = logit_rows_of(s, s.scheduled);
+  const bool scored = s.score_from < s.prompt_length;
+  options_.costs->add(load_, shared_.rows_of(s, s.scheduled), {logits, scored ? logits : 0});
 }
 
 void Scheduler::account_all() {
   load_ = {};
+  shared_.clear();
   for (const Sequence* s : running_) account(*s);
   if (options_.costs != nullptr && held_rows_ > 0)
     options_.costs->add(load_, {.rows = held_rows_, .context = oldest_->computed}, 1);

@@ -5,6 +5,7 @@
 
 #include "engine/fair_queue.h"
 #include "engine/sequence.h"
+#include "engine/shared_rows.h"
 #include "kvcache/block_pool.h"
 #include "kvcache/block_table.h"
 #include "kvcache/kv_layout.h"
@@ -151,6 +152,7 @@ class Scheduler {
   uint32_t logit_rows_left_ = 0;
   // Of the step being planned, where there are costs.
   StepLoad load_;
+  SharedRows shared_;
   uint32_t prompt_rows_ = 0;
   Sequence* oldest_ = nullptr;      // that ran before this step
   uint32_t held_rows_ = 0;          // of the budget, which only the oldest may take; with one logit row

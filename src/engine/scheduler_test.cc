@@ -212,12 +212,14 @@ TEST_F(SchedulerTest, SaltsKeepEqualPromptsApart) {
 // Steps that take 1 ms, 1 ms per row and 1 us per row and token before it.
 class ScriptedCosts final : public StepCosts {
  public:
-  void add(StepLoad& load, const StepRows& s, uint32_t logit_rows) const override {
+  void add(StepLoad& load, const StepRows& s, LogitRows logits) const override {
     load.rows += s.rows;
-    load.logit_rows += logit_rows;
-    load.attention += 1e-6 * s.rows * s.context;
+    load.logits.rows += logits.rows;
+    load.attention[0].all += 1e-6 * s.rows * s.context;
   }
-  double seconds(const StepLoad& load) const override { return 1e-3 * (1 + load.rows) + load.attention; }
+  double seconds(const StepLoad& load) const override {
+    return 1e-3 * (1 + load.rows) + load.attention[0].all;
+  }
 };
 
 class PacedScheduler : public SchedulerTest {
@@ -278,11 +280,11 @@ TEST_F(PacedScheduler, WithoutAGapItIsChosenFromTheDecodes) {
 // Rows that take another 1 ms where they want logits.
 class HeadCosts final : public StepCosts {
  public:
-  void add(StepLoad& load, const StepRows& s, uint32_t logit_rows) const override {
+  void add(StepLoad& load, const StepRows& s, LogitRows logits) const override {
     load.rows += s.rows;
-    load.logit_rows += logit_rows;
+    load.logits.rows += logits.rows;
   }
-  double seconds(const StepLoad& load) const override { return 1e-3 * (1 + load.rows + load.logit_rows); }
+  double seconds(const StepLoad& load) const override { return 1e-3 * (1 + load.rows + load.logits.rows); }
 };
 
 // Two decodes: 5 ms. Each row of a prompt that is scored takes 2 of the 35 ms that are left.

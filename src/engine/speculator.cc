@@ -259,7 +259,7 @@ bool Speculator::may_try(const DraftPlanner::Candidate& candidate, uint32_t draf
   if (trials_[drafter] < kEarlyTrials) return true;
   StepLoad load = base_;
   load.rows += guesses;
-  load.logit_rows += guesses;
+  load.logits.rows += guesses;
   const Choice& choice = *slots_[candidate.slot].choice;
   const double seconds = drafters_[drafter]->seconds(1, guesses) +
                          drafters_[drafter]->catch_up_seconds(candidate.slot, choice.known(), true) +

@@ -22,9 +22,9 @@ constexpr uint32_t kVocab = 48, kPrompt = 16;
 struct VirtualMachine final : StepCosts {
   VirtualMachine(double free_rows, double per_row, uint32_t in_tiles)
       : rows_for_free(free_rows), each(per_row), tile(in_tiles) {}
-  void add(StepLoad& load, const StepRows& sequence, uint32_t logit_rows) const override {
+  void add(StepLoad& load, const StepRows& sequence, LogitRows logits) const override {
     load.rows += sequence.rows;
-    load.logit_rows += logit_rows;
+    load.logits.rows += logits.rows;
   }
   double seconds(const StepLoad& load) const override { return of_rows(load.rows); }
   double of_rows(uint32_t rows) const {

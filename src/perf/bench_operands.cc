@@ -21,15 +21,22 @@ double seconds_of(ThreadPool& pool, const std::function<void(Worker&)>& fn) {
   return elapsed;
 }
 
-double Samples::value() const {
-  if (values.empty()) return 0;
-  std::vector<double> sorted = values;
-  const auto at = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 4);
+double Samples::value(PassRange passes) const {
+  const size_t end = std::min<size_t>(passes.end, values.size());
+  if (passes.begin >= end) return 0;
+  std::vector<double> sorted(values.begin() + passes.begin, values.begin() + static_cast<ptrdiff_t>(end));
+  const auto at = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), at, sorted.end());
   return *at;
 }
 
-std::vector<double> curve(const std::vector<Samples>& list) {
+std::vector<double> medians(const std::vector<Samples>& list, PassRange passes) {
+  std::vector<double> out;
+  for (const Samples& samples : list) out.push_back(samples.value(passes));
+  return out;
+}
+
+std::vector<double> curve(const std::vector<Samples>& list, PassRange passes) {
   struct Pool {
     double sum;
     size_t count;
@@ -37,7 +44,7 @@ std::vector<double> curve(const std::vector<Samples>& list) {
   };
   std::vector<Pool> pools;
   for (const Samples& samples : list) {
-    pools.push_back({samples.value(), 1});
+    pools.push_back({samples.value(passes), 1});
     while (pools.size() > 1 && pools[pools.size() - 2].mean() > pools.back().mean()) {
       const Pool last = pools.back();
       pools.pop_back();

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "kernels/matrix.h"
 #include "kernels/table.h"
+#include "perf/kernel_rates.h"
 
 // Parts of kernel_bench.cc: timing, samples and operands.
 namespace kvasir {
@@ -21,17 +22,18 @@ double bench_seconds_now();
 // Seconds from when all threads stand ready until all have done fn(worker).
 double seconds_of(ThreadPool& pool, const std::function<void(Worker&)>& fn);
 
-// Samples of one number, one per pass. Its value is their lower quartile: others can only take away, and the
-// very best may be a lucky clock.
+// Samples of one number, one per pass. Its value is the median of some of them.
 struct Samples {
   std::vector<double> values;
-  double value() const;
+  double value(PassRange passes) const;
 };
+
+std::vector<double> medians(const std::vector<Samples>& list, PassRange passes);
 
 // The values of samples for ascending row counts, made to ascend: what descends is averaged (pool adjacent
 // violators, Barlow et al., Statistical Inference under Order Restrictions, 1972). More rows never take less;
 // a measurement that says otherwise is noise.
-std::vector<double> curve(const std::vector<Samples>& list);
+std::vector<double> curve(const std::vector<Samples>& list, PassRange passes);
 
 // What kernels read and write beside weights and KV: allocated once, ordinary numbers everywhere.
 class BenchOperands {

@@ -15,8 +15,9 @@ inline constexpr uint32_t kStepParts = 4;
 const char* step_part_name(StepPart part);
 using StepSeconds = std::array<double, kStepParts>;
 
-// Follows how a machine's speed drifts away from what was measured: a factor common to everything and one per
-// part, in logarithms, estimated from whole steps by a Kalman filter (R. E. Kalman, "A New Approach to Linear
+// Follows how a machine's speed drifts away from what was measured: a factor common to everything, one per
+// part, and one for the number of rows (kernels change their way with it; along lines between powers of two),
+// in logarithms, estimated from whole steps by a Kalman filter (R. E. Kalman, "A New Approach to Linear
 // Filtering and Prediction Problems", 1960) whose observation is the logarithm of measured over predicted, to
 // which each part contributes as its share of the step.
 //  - A machine that becomes twice as slow is followed within kOutliers steps: so many surprises in a row, of
@@ -33,11 +34,15 @@ class DriftFilter {
   DriftFilter();
 
   double factor(StepPart part) const { return factors_[static_cast<size_t>(part)]; }
-  // A step whose parts were predicted, with the factors, to take `seconds`, and whose whole took `measured`.
-  void observe(const StepSeconds& seconds, double measured);
+  double rows_factor(uint32_t rows) const;
+  // A step of `rows` rows whose parts were predicted, with the factors, to take `seconds`, and whose whole
+  // took `measured`.
+  void observe(const StepSeconds& seconds, uint32_t rows, double measured);
 
  private:
-  static constexpr uint32_t kStates = kStepParts + 1;  // the common one first
+  static constexpr uint32_t kKnots = 10;  // 1, 2, 4 .. 512 rows
+  // The common one, those of parts, those of rows.
+  static constexpr uint32_t kFirstKnot = 1 + kStepParts, kStates = kFirstKnot + kKnots;
 
   void walk();
   void take(const std::array<double, kStates>& h, double error);
@@ -47,6 +52,7 @@ class DriftFilter {
   std::array<double, kStates> state_{};  // logarithms
   std::array<std::array<double, kStates>, kStates> covariance_{};
   StepSeconds factors_;
+  std::array<double, kKnots> rows_factors_;
   std::array<double, 32> errors_{};  // the last absolute ones, for the noise
   uint32_t error_count_ = 0;
   int32_t surprises_ = 0;  // in a row; their sign

@@ -15,7 +15,7 @@ namespace kvasir {
 // What a machine can do at most, as measure_machine() found it. SI units throughout: seconds, bytes, hertz,
 // and rates per second. Everything that predicts or judges a speed divides by these.
 struct HardwareProfile {
-  static constexpr uint32_t kVersion = 2;  // of the JSON; a file of another version is refused
+  static constexpr uint32_t kVersion = 3;  // of the JSON; a file of another version is refused
 
   // A rate of one thread alone, and of all threads together.
   struct Rate {

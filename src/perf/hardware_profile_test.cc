@@ -71,8 +71,8 @@ TEST(HardwareProfile, RefusalsNameTheKeyAndTheFault) {
   EXPECT_THAT(refusal("{} rest"), HasSubstr("not JSON"));
   EXPECT_THAT(refusal("[1]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(refusal("{}"), HasSubstr("'version' is missing"));
-  EXPECT_THAT(refusal(changed("\"version\": 2", "\"version\": 1")),
-              HasSubstr("'version' is 1; this program reads version 2: measure again"));
+  EXPECT_THAT(refusal(changed("\"version\": 3", "\"version\": 2")),
+              HasSubstr("'version' is 2; this program reads version 3: measure again"));
   EXPECT_THAT(refusal(changed("\"clock_hz\"", "\"clock\"")), HasSubstr("'clock_hz' is missing"));
   EXPECT_THAT(refusal(changed("\"threads\": 3", "\"threads\": 0")), HasSubstr("'threads' is 0"));
   EXPECT_THAT(refusal(changed("\"threads\": 3", "\"threads\": 2.5")), HasSubstr("whole number"));

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "kvcache/kv_layout.h"
 #include "perf/bench_operands.h"
+#include "perf/row_bench.h"
 
 namespace kvasir {
 namespace {
@@ -17,15 +18,16 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint32_t kInputs = kBenchInputs, kOutputs = kBenchOutputs;
 constexpr uint64_t kValues = uint64_t{kInputs} * kOutputs;
-// Bytes of weights or KV per measurement from memory: long against a barrier, short against a time slice.
-constexpr uint64_t kStreamBytes = 6 * kMiB;
-constexpr double kLongest = 0.03;  // seconds; what would take longer is extrapolated
-constexpr uint32_t kBlockSize = 32;
-constexpr uint32_t kRowsPerThread = 64, kRowLanes = 512;  // of row-wise work; lanes as the largest row count
+// Bytes of weights per measurement: as steps read them, for the first few megabytes come faster than what
+// follows where many share the memory (58 against 36 GB/s were seen); short against a time slice.
+constexpr uint64_t kStreamBytes = 24 * kMiB;
+// Seconds that a measurement should take at most, if that is more than one matrix; and in any case: what
+// would take longer is extrapolated.
+constexpr double kEnoughCached = 0.0015, kEnoughMoving = 0.004, kLongest = 0.03;
+constexpr uint32_t kBlockSize = 16;  // as the engine has it by default
+constexpr uint32_t kBeginMatrices = 12;
 
-// What comes right after a product: norm, rope, add, store. The others go on with what their thread has
-// made.
-constexpr bool kForeign[] = {true, false, true, false, false, true, true, true, false, false};
+}  // namespace
 
 class KernelBench {
  public:
@@ -34,13 +36,20 @@ class KernelBench {
       : pool_(pool),
         kernels_(kernels),
         memory_(memory),
-        options_(options),
-        space_(pool.size(), measured_linear_rows().back()) {
+        formats_(options.formats.begin(), options.formats.end()),
+        space_(pool.size(), measured_linear_rows().back()),
+        rows_(pool, kernels, space_) {
     CHECK(memory.size() >= 4 * kValues);
     kernels_.quantize_rows(space_.floats(), kInputs, measured_linear_rows().back(), kInputs, space_.x, 0);
+    linear_.resize(formats_.size());
+    for (const KvType type : options.kv_types) {
+      for (const uint32_t head_dim : options.head_dims)
+        attention_.push_back({type, head_dim, {}, {}, {}, {}});
+    }
   }
 
-  KernelRates run();
+  void pass();
+  KernelRates rates(PassRange passes) const;
 
  private:
   struct LinearSamples {
@@ -50,20 +59,18 @@ class KernelBench {
   struct AttentionSamples {
     KvType type;
     uint32_t head_dim;
-    std::vector<Samples> short_call, cached, memory;
+    std::vector<Samples> short_call, begin, cached, memory;
   };
-  static constexpr size_t kRowKinds = 10;
 
-  void one_pass();
   void linear_pass(DType type, LinearSamples& samples);
-  double linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving);
+  enum class Threads { kMeet, kApart };
+  double linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving,
+                        Threads threads);
+  void begin_pass(const PackedMatrix& m, uint32_t matrices);
   double unpack_seconds(const PackedMatrix& m);
   void attention_pass(AttentionSamples& samples);
   double attention_seconds(const AttentionSamples& what, uint32_t rows, uint32_t positions, uint32_t calls,
                            bool moving);
-  void row_pass();
-  double row_seconds(const std::function<void(uint32_t thread, uint32_t row)>& fn, uint32_t values,
-                     bool foreign);
 
   // `bytes` of the memory that were not read lately.
   const std::byte* fresh(uint64_t bytes) {
@@ -76,24 +83,29 @@ class KernelBench {
   ThreadPool& pool_;
   const KernelTable& kernels_;
   std::span<const std::byte> memory_;
-  const KernelBenchOptions& options_;
+  const std::vector<DType> formats_;
   BenchOperands space_;
   uint64_t next_ = 0;
   std::vector<LinearSamples> linear_;
   std::vector<AttentionSamples> attention_;
-  std::array<Samples, kRowKinds> rows_;
+  std::array<Samples, 2> begins_;  // from cache and from memory
+  std::array<Samples, 2> begins_of_pass_;
+  RowBench rows_;
 };
 
-// The product of `matrices` like `first`, one after the other with a barrier after each as in a step; each
-// other than the one before if `moving`.
-double KernelBench::linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving) {
+// The product of `matrices` like `first`; each other than the one before if `moving`. Where threads meet, one
+// after the other with a barrier after each, as small matrices in a step; where they are apart, each goes
+// through its panels of all of them in one stretch, as of one large matrix.
+double KernelBench::linear_seconds(const PackedMatrix& first, uint32_t rows, uint32_t matrices, bool moving,
+                                   Threads threads) {
   const uint64_t bytes = uint64_t{first.panels()} * first.panel_bytes;
   const std::byte* base = moving ? fresh(bytes * matrices) : first.data;
   return seconds_of(pool_, [&](Worker& worker) {
     const auto [begin, end] = worker.share(first.panels(), 2);
     PackedMatrix m = first;
+    const uint64_t before = begin * first.panel_bytes, own = (end - begin) * first.panel_bytes;
     for (uint32_t i = 0; i < matrices; ++i) {
-      m.data = base + (moving ? i * bytes : 0);
+      if (moving) m.data = base + (threads == Threads::kMeet ? i * bytes : before * (matrices - 1) + i * own);
       if (begin < end)
         kernels_.linear({.w = &m,
                          .x = &space_.x,
@@ -106,9 +118,18 @@ double KernelBench::linear_seconds(const PackedMatrix& first, uint32_t rows, uin
                          .bias = nullptr,
                          .mode = LinearOutput::kStore,
                          .scratch = space_.scratch(worker.index())});
-      worker.barrier();
+      if (threads == Threads::kMeet) worker.barrier();
     }
   });
+}
+
+// What a matrix of its own takes more than as part of a large one: hardly different by format.
+void KernelBench::begin_pass(const PackedMatrix& m, uint32_t matrices) {
+  for (const bool moving : {false, true}) {
+    const double meeting = linear_seconds(m, 1, matrices, moving, Threads::kMeet);
+    const double apart = linear_seconds(m, 1, matrices, moving, Threads::kApart);
+    begins_of_pass_[moving].values.push_back((meeting - apart) / matrices);
+  }
 }
 
 // One thread takes every sixteenth column or so out of panels, as tokens of a vocabulary lie.
@@ -140,13 +161,17 @@ void KernelBench::linear_pass(DType type, LinearSamples& samples) {
       samples.memory[i].values.push_back(samples.memory[i - 1].values.back() * scale);
       continue;
     }
-    if (i == 0) linear_seconds(m, rows[i], 1, false);  // brings it into the caches
-    const uint32_t again = expected * many > kLongest / 4 ? 1 : std::min(many, 4u);
-    linear_seconds(m, rows[i], 1, false);
-    expected = linear_seconds(m, rows[i], again, false) / again;
+    if (i == 0) begin_pass(m, std::min(many, kBeginMatrices));
+    const auto within = [&](double seconds) {
+      return static_cast<uint32_t>(
+          std::clamp(seconds / std::max(expected, 1e-9), 1.0, static_cast<double>(many)));
+    };
+    linear_seconds(m, rows[i], 1, false, Threads::kApart);  // brings it into the caches
+    const uint32_t again = within(kEnoughCached);
+    expected = linear_seconds(m, rows[i], again, false, Threads::kApart) / again;
     samples.cached[i].values.push_back(expected / static_cast<double>(kValues));
-    const uint32_t moving = expected * many > kLongest / 4 ? 1 : many;
-    samples.memory[i].values.push_back(linear_seconds(m, rows[i], moving, true) /
+    const uint32_t moving = within(kEnoughMoving);
+    samples.memory[i].values.push_back(linear_seconds(m, rows[i], moving, true, Threads::kApart) /
                                        static_cast<double>(moving * kValues));
   }
 }
@@ -213,6 +238,7 @@ double KernelBench::attention_seconds(const AttentionSamples& what, uint32_t row
 void KernelBench::attention_pass(AttentionSamples& samples) {
   const auto rows = measured_attention_rows();
   samples.short_call.resize(rows.size());
+  samples.begin.resize(rows.size());
   samples.cached.resize(rows.size());
   samples.memory.resize(rows.size());
   constexpr uint32_t kShort = 64, kLong = 512;
@@ -226,128 +252,63 @@ void KernelBench::attention_pass(AttentionSamples& samples) {
     const double per_position = std::max((whole - brief) / (cached - kShort), whole / cached / 4);
     samples.cached[i].values.push_back(per_position);
     samples.short_call[i].values.push_back(std::max(0.0, brief - kShort * per_position));
+    const double first = attention_seconds(samples, rows[i], kShort, 32, true);
     const double moving = attention_seconds(samples, rows[i], kLong, 16, true);
+    const double streamed =
+        first < 0 || moving < 0 ? per_position : std::max((moving - first) / (kLong - kShort), per_position);
+    samples.memory[i].values.push_back(streamed);
     const double call = samples.short_call[i].values.back();
-    samples.memory[i].values.push_back(moving < 0 ? per_position
-                                                  : std::max((moving - call) / kLong, per_position));
+    samples.begin[i].values.push_back(first < 0 ? 0 : std::max(0.0, first - call - kShort * streamed));
   }
 }
 
-// Thread-seconds per value of fn, which every thread does for rows of its own. `foreign`: their columns were
-// written by all threads just before, as those of a product are, and come from the other threads' caches.
-double KernelBench::row_seconds(const std::function<void(uint32_t thread, uint32_t row)>& fn, uint32_t values,
-                                bool foreign) {
-  const auto write_columns = [&](Worker& worker) {
-    const auto [begin, end] = worker.share(kInputs, kPanelCols);
-    for (uint32_t r = 0; foreign && r < kRowsPerThread * worker.count(); ++r) {
-      for (float* base : {space_.floats(), space_.out()}) {
-        float* row = base + size_t{r % kRowLanes} * kInputs;
-        for (uint64_t c = begin; c < end; ++c) row[c] = row[c] * 0.5f + 0.25f;
-      }
-    }
-  };
-  const auto all = [&](Worker& worker) {
-    for (uint32_t r = 0; r < kRowsPerThread; ++r) fn(worker.index(), r);
-  };
-  seconds_of(pool_, all);
-  seconds_of(pool_, write_columns);
-  return seconds_of(pool_, all) / kRowsPerThread / values;
-}
-
-void KernelBench::row_pass() {
-  constexpr uint32_t kHead = 64;
-  const auto row_of = [](uint32_t thread, uint32_t row) {
-    return (thread * kRowsPerThread + row) % kRowLanes;
-  };
-  const auto x = [&](uint32_t thread, uint32_t row) {
-    return space_.floats() + size_t{row_of(thread, row)} * kInputs;
-  };
-  const auto y = [&](uint32_t thread, uint32_t row) {
-    return space_.out() + size_t{row_of(thread, row)} * kOutputs;
-  };
-  std::vector<float> weight(kInputs, 0.5f), trig(kHead, 0.7f);
-  std::vector<double> angles(pool_.size() * 16);
-  AlignedBuffer kv(pool_.size() * 64 * kMiB / 64);
-  const auto store = [&](KvType type) {
-    return [&, type](uint32_t thread, uint32_t row) {
-      const size_t head_bytes = size_t{kBlockSize} * kHead * kv_element_bytes(type);
-      const KvPlanes planes{.base = kv.data() + thread * kMiB,
-                            .block_stride = 2 * head_bytes + 256,
-                            .block_size = kBlockSize,
-                            .kv_heads = 1,
-                            .head_dim = kHead,
-                            .type = type,
-                            .v_offset = head_bytes,
-                            .scale_offset = 2 * head_bytes};
-      for (uint32_t h = 0; h < kInputs / kHead; ++h)
-        kernels_.store_kv(planes, 0, BlockId{h}, row % kBlockSize, x(thread, row) + h * kHead,
-                          x(thread, row) + h * kHead);
-    };
-  };
-  const std::function<void(uint32_t, uint32_t)> kinds[kRowKinds] = {
-      [&](uint32_t t, uint32_t r) { kernels_.rms_norm(x(t, r), weight.data(), kInputs, 1e-5f, y(t, r)); },
-      [&](uint32_t t, uint32_t r) {
-        kernels_.quantize_rows(x(t, r), kInputs, 1, kInputs, space_.x, row_of(t, r));
-      },
-      [&](uint32_t t, uint32_t r) {
-        for (uint32_t h = 0; h < kInputs / kHead; ++h)
-          kernels_.rope(RopeKind::kNeox, y(t, r) + h * kHead, kHead, trig.data(), trig.data() + kHead / 2);
-      },
-      [&](uint32_t t, uint32_t r) {
-        kernels_.gated_act(Activation::kSilu, x(t, r), x(t, r), kInputs, y(t, r));
-      },
-      [&](uint32_t t, uint32_t r) {
-        kernels_.gated_act(Activation::kGeluTanh, x(t, r), x(t, r), kInputs, y(t, r));
-      },
-      [&](uint32_t t, uint32_t r) { kernels_.add(x(t, r), kInputs, y(t, r)); },
-      store(KvType::kF16),
-      store(KvType::kInt8),
-      [&](uint32_t t, uint32_t r) {
-        for (uint32_t i = 0; i < kInputs / 16; ++i) {
-          const double angle = (r + 1000) * 0.37 / (i + 1);
-          angles[t * 16] += std::cos(angle) + std::sin(angle);
-        }
-      },
-      [&](uint32_t t, uint32_t r) { angles[t * 16 + 1] += kernels_.argmax(x(t, r), kInputs); }};
-  for (size_t i = 0; i < kRowKinds; ++i) {
-    const uint32_t values = i == 8 ? kInputs / 16 : kInputs;
-    rows_[i].values.push_back(row_seconds(kinds[i], values, kForeign[i]));
-  }
-}
-
-void KernelBench::one_pass() {
-  for (size_t i = 0; i < options_.formats.size(); ++i) linear_pass(options_.formats[i], linear_[i]);
+void KernelBench::pass() {
+  begins_of_pass_ = {};
+  for (size_t i = 0; i < formats_.size(); ++i) linear_pass(formats_[i], linear_[i]);
+  for (size_t i = 0; i < begins_.size(); ++i) begins_[i].values.push_back(begins_of_pass_[i].value({}));
   for (AttentionSamples& samples : attention_) attention_pass(samples);
-  row_pass();
+  rows_.pass();
 }
 
-KernelRates KernelBench::run() {
-  linear_.resize(options_.formats.size());
-  for (const KvType type : options_.kv_types) {
-    for (const uint32_t head_dim : options_.head_dims) attention_.push_back({type, head_dim, {}, {}, {}});
-  }
-  for (uint32_t pass = 0; pass < options_.passes; ++pass) {
-    if (options_.progress) options_.progress(fmt::format("kernels, {} of {}", pass + 1, options_.passes));
-    one_pass();
-  }
+KernelRates KernelBench::rates(PassRange passes) const {
   KernelRates rates;
   rates.linear_rows.assign(measured_linear_rows().begin(), measured_linear_rows().end());
   rates.attention_rows.assign(measured_attention_rows().begin(), measured_attention_rows().end());
   for (size_t i = 0; i < linear_.size(); ++i)
-    rates.linear.push_back(
-        {options_.formats[i], linear_[i].unpack.value(), curve(linear_[i].cached), curve(linear_[i].memory)});
+    rates.linear.push_back({formats_[i], linear_[i].unpack.value(passes), curve(linear_[i].cached, passes),
+                            curve(linear_[i].memory, passes)});
   for (const AttentionSamples& a : attention_)
-    rates.attention.push_back({a.type, a.head_dim, curve(a.short_call), curve(a.cached), curve(a.memory)});
-  const auto row = [&](size_t i) { return rows_[i].value(); };
-  rates.rows = {row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7), row(8), row(9)};
+    rates.attention.push_back({a.type, a.head_dim, curve(a.short_call, passes), medians(a.begin, passes),
+                               curve(a.cached, passes), curve(a.memory, passes)});
+  rates.begin_cached = std::max(0.0, begins_[0].value(passes));
+  rates.begin_memory = std::max(rates.begin_cached, begins_[1].value(passes));
+  rates.memory_bytes = memory_.size();
+  rates.rows = rows_.rates(passes);
   return rates;
 }
 
-}  // namespace
+KernelSampler::KernelSampler(ThreadPool& pool, const KernelTable& kernels, std::span<const std::byte> memory,
+                             const KernelBenchOptions& options)
+    : bench_(std::make_unique<KernelBench>(pool, kernels, memory, options)) {}
+KernelSampler::KernelSampler(KernelSampler&&) noexcept = default;
+KernelSampler::~KernelSampler() = default;
+
+void KernelSampler::pass() {
+  bench_->pass();
+}
+
+KernelRates KernelSampler::rates(PassRange passes) const {
+  return bench_->rates(passes);
+}
 
 KernelRates measure_kernel_rates(ThreadPool& pool, const KernelTable& kernels,
                                  std::span<const std::byte> memory, const KernelBenchOptions& options) {
-  return KernelBench(pool, kernels, memory, options).run();
+  KernelSampler sampler(pool, kernels, memory, options);
+  for (uint32_t pass = 0; pass < options.passes; ++pass) {
+    if (options.progress) options.progress(fmt::format("kernels, {} of {}", pass + 1, options.passes));
+    sampler.pass();
+  }
+  return sampler.rates();
 }
 
 }  // namespace kvasir

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -27,10 +28,30 @@ struct KernelBenchOptions {
 inline constexpr int kOrdinaryByte = 0x3c;
 
 // Times the engine's own kernels with the pool's threads, each on its share as in a step: over and over in
-// cache, and once through `memory`, written with kOrdinaryByte and better several times the last cache.
-// Everything is measured once per pass and the lower quartile of the passes kept: a machine that drifts or
-// loses a time slice then moves all rates alike, or none. A measurement that would take longer than a few
-// hundredths of a second is continued from fewer rows.
+// cache, and through `memory`, written with kOrdinaryByte and read from its begin to its end and then from
+// its begin again. If it is as large as a model's weights, caches keep as much of it as of those; if it is
+// several times the last cache, nothing. Everything is measured once per pass and the median of the passes
+// kept, as steps are to be predicted that meet what others do meanwhile too: a machine that drifts or loses a
+// time slice then moves all rates alike, or none. A measurement that would take longer than a few hundredths
+// of a second is continued from fewer rows.
+class KernelSampler {
+ public:
+  // Pool, kernels and memory outlive it.
+  KernelSampler(ThreadPool& pool, const KernelTable& kernels, std::span<const std::byte> memory,
+                const KernelBenchOptions& options);
+  KernelSampler(KernelSampler&&) noexcept;
+  ~KernelSampler();
+
+  // Takes half a second or so, with the formats of one model.
+  void pass();
+  // Medians of those passes, of which there is at least one.
+  KernelRates rates(PassRange passes = {}) const;
+
+ private:
+  std::unique_ptr<class KernelBench> bench_;
+};
+
+// KernelSampler's rates after options.passes.
 KernelRates measure_kernel_rates(ThreadPool& pool, const KernelTable& kernels,
                                  std::span<const std::byte> memory, const KernelBenchOptions& options);
 

@@ -14,7 +14,8 @@ constexpr uint32_t kLinearRows[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 12
 constexpr uint32_t kAttentionRows[] = {1, 2, 3, 4, 6, 7, 8, 12, 16, 24, 48, 96};
 
 AttentionRates derived_attention(const HardwareProfile& m, KvType type, uint32_t head_dim) {
-  AttentionRates rates{.kv_type = type, .head_dim = head_dim, .call = {}, .cached = {}, .memory = {}};
+  AttentionRates rates{
+      .kv_type = type, .head_dim = head_dim, .call = {}, .begin = {}, .cached = {}, .memory = {}};
   const double bytes = 2.0 * head_dim * static_cast<double>(kv_element_bytes(type)) +
                        static_cast<double>(kv_scale_bytes(type));
   // A thread's share of what all do together.
@@ -23,6 +24,7 @@ AttentionRates derived_attention(const HardwareProfile& m, KvType type, uint32_t
   for (const uint32_t rows : kAttentionRows) {
     const double compute = 2.0 * head_dim * rows / f32;
     rates.call.push_back(64 * compute);
+    rates.begin.push_back(0);
     rates.cached.push_back(compute);
     rates.memory.push_back(std::max(compute, bytes / read));
   }
@@ -74,7 +76,7 @@ AttentionRates KernelRates::of(KvType type, uint32_t head_dim) const {
   }
   AttentionRates scaled = *best;
   const double factor = static_cast<double>(head_dim) / best->head_dim;
-  for (std::vector<double>* list : {&scaled.call, &scaled.cached, &scaled.memory}) {
+  for (std::vector<double>* list : {&scaled.call, &scaled.begin, &scaled.cached, &scaled.memory}) {
     for (double& v : *list) v *= factor;
   }
   scaled.head_dim = head_dim;
@@ -114,8 +116,13 @@ KernelRates derived_rates(const HardwareProfile& m, std::span<const DType> forma
                 .add = value,
                 .store_f16 = value,
                 .store_int8 = value,
+                .open_f16 = 0,
+                .open_int8 = 0,
                 .trig = 50 / m.clock_hz,
-                .argmax = value};
+                .scan = value};
+  rates.memory_bytes = m.reads.back().bytes;
+  rates.begin_cached = m.barrier_seconds;
+  rates.begin_memory = m.barrier_seconds + kDerivedBeginSeconds;
   return rates;
 }
 

@@ -16,13 +16,15 @@ namespace json = boost::json;
 
 constexpr double kMostSeconds = 1;  // per value or position
 constexpr size_t kMostEntries = 256;
+constexpr uint64_t kMostBytes = uint64_t{1} << 50;
 
 constexpr std::pair<const char*, double RowRates::*> kRowKeys[] = {
     {"norm", &RowRates::norm},           {"quantize", &RowRates::quantize},
     {"rope", &RowRates::rope},           {"silu", &RowRates::silu},
     {"gelu", &RowRates::gelu},           {"add", &RowRates::add},
     {"store_f16", &RowRates::store_f16}, {"store_int8", &RowRates::store_int8},
-    {"trig", &RowRates::trig},           {"argmax", &RowRates::argmax}};
+    {"open_f16", &RowRates::open_f16},   {"open_int8", &RowRates::open_int8},
+    {"trig", &RowRates::trig},           {"scan", &RowRates::scan}};
 
 template <class List>
 std::string list_json(const List& list) {
@@ -76,6 +78,7 @@ AttentionRates read_attention(ProfileReader& in, size_t rows) {
     in.fail("kv", "is an " + type.message());
   r.head_dim = static_cast<uint32_t>(in.count("head_dim", 16, 4096));
   r.call = seconds(in, "call", rows);
+  r.begin = seconds(in, "begin", rows);
   r.cached = seconds(in, "cached", rows);
   r.memory = seconds(in, "memory", rows);
   return r;
@@ -114,13 +117,16 @@ std::string kernel_rates_json(const KernelRates& rates) {
   comma = "";
   for (const AttentionRates& r : rates.attention) {
     out += fmt::format(
-        "{}\n      {{\"kv\": \"{}\", \"head_dim\": {},\n       \"call\": {},\n       \"cached\": {},\n       "
-        "\"memory\": {}}}",
-        comma, kv_type_name(r.kv_type), r.head_dim, list_json(r.call), list_json(r.cached),
-        list_json(r.memory));
+        "{}\n      {{\"kv\": \"{}\", \"head_dim\": {},\n       \"call\": {},\n       \"begin\": {},\n       "
+        "\"cached\": {},\n       \"memory\": {}}}",
+        comma, kv_type_name(r.kv_type), r.head_dim, list_json(r.call), list_json(r.begin),
+        list_json(r.cached), list_json(r.memory));
     comma = ",";
   }
-  out += "\n    ],\n    \"per_value\": {";
+  out += fmt::format(
+      "\n    ],\n    \"memory_bytes\": {},\n    \"begin_cached\": {},\n    \"begin_memory\": {},\n    "
+      "\"per_value\": {{",
+      rates.memory_bytes, rates.begin_cached, rates.begin_memory);
   comma = "";
   for (const auto& [key, member] : kRowKeys) {
     out += fmt::format("{}\"{}\": {}", comma, key, rates.rows.*member);
@@ -140,6 +146,9 @@ Result<KernelRates> read_kernel_rates(const json::object& object, const std::str
   each(in, "attention", [&](ProfileReader& entry) {
     rates.attention.push_back(read_attention(entry, rates.attention_rows.size()));
   });
+  rates.memory_bytes = in.count("memory_bytes", 1, kMostBytes);
+  rates.begin_cached = in.number("begin_cached", 0, kMostSeconds);
+  rates.begin_memory = in.number("begin_memory", 0, kMostSeconds);
   if (const json::object* values = in.object("per_value")) {
     ProfileReader entry(*values, prefix + "per_value.");
     for (const auto& [key, member] : kRowKeys) rates.rows.*member = entry.number(key, 0, kMostSeconds);

@@ -22,10 +22,13 @@ KernelRates sample() {
   r.attention_rows = {1, 8, 96};
   r.linear = {{DType::kQ4_K, 2e-9, {1e-11, 3e-11}, {2e-11, 3.5e-11}},
               {DType::kQ6_K, 3e-9, {1.5e-11, 3e-11}, {3e-11, 1.0 / 3e10}}};
-  r.attention = {{KvType::kF16, 64, {1e-6, 2e-6, 3e-6}, {1e-9, 2e-9, 3e-9}, {2e-9, 2e-9, 3e-9}},
-                 {KvType::kInt8, 128, {1e-6, 2e-6, 3e-6}, {3e-9, 4e-9, 5e-9}, {4e-9, 4e-9, 5e-9}}};
+  r.attention = {
+      {KvType::kF16, 64, {1e-6, 2e-6, 3e-6}, {4e-7, 4e-7, 5e-7}, {1e-9, 2e-9, 3e-9}, {2e-9, 2e-9, 3e-9}},
+      {KvType::kInt8, 128, {1e-6, 2e-6, 3e-6}, {0, 0, 0}, {3e-9, 4e-9, 5e-9}, {4e-9, 4e-9, 5e-9}}};
   r.rows.norm = 2e-10;
   r.rows.trig = 1.5e-8;
+  r.rows.open_f16 = 3e-10;
+  r.memory_bytes = 1 << 28;
   return r;
 }
 
@@ -65,6 +68,9 @@ TEST(KernelRates, JsonReadsBackWhatItWrote) {
   EXPECT_EQ(back->attention[1].kv_type, KvType::kInt8);
   EXPECT_EQ(back->attention[1].head_dim, 128u);
   EXPECT_EQ(back->attention[0].call, r.attention[0].call);
+  EXPECT_EQ(back->attention[0].begin, r.attention[0].begin);
+  EXPECT_EQ(back->memory_bytes, uint64_t{1} << 28);
+  EXPECT_EQ(back->rows.open_f16, 3e-10);
   EXPECT_EQ(back->rows.norm, 2e-10);
   EXPECT_EQ(back->rows.trig, 1.5e-8);
   EXPECT_EQ(kernel_rates_json(*back), kernel_rates_json(r));
@@ -150,9 +156,11 @@ TEST(KernelBench, EveryNumberIsThereAndAscends) {
       EXPECT_TRUE(std::is_sorted(list.begin(), list.end()));
     }
     EXPECT_THAT(a.call, Each(Ge(0)));
+    EXPECT_THAT(a.begin, Each(Ge(0)));
   }
+  EXPECT_EQ(r.memory_bytes, memory.size());
   for (const double v : {r.rows.norm, r.rows.quantize, r.rows.rope, r.rows.silu, r.rows.gelu, r.rows.add,
-                         r.rows.store_f16, r.rows.store_int8, r.rows.trig, r.rows.argmax})
+                         r.rows.store_f16, r.rows.store_int8, r.rows.trig, r.rows.scan})
     EXPECT_GT(v, 0);
 }
 

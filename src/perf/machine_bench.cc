@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "kernels/matrix.h"
 #include "kernels/peak.h"
 #include "perf/kernel_bench.h"
 #include "perf/machine_info.h"
@@ -196,7 +197,20 @@ KernelRates kernel_rates(ThreadPool& pool, const MachineBenchOptions& options,
                            .progress = options.progress};
   if (options.kv_types.empty()) bench.kv_types = kAllKvTypes;
   if (options.head_dims.empty()) bench.head_dims = kUsualHeads;
-  return measure_kernel_rates(pool, kernel_table(options.isa), {memory.buffer.data(), memory.written}, bench);
+  const uint64_t bytes = std::min(memory.written, std::max(options.working_set, kLeastForKernels));
+  return measure_kernel_rates(pool, kernel_table(options.isa), {memory.buffer.data(), bytes}, bench);
+}
+
+// What a kernel reads with all threads is read, so nothing of that size or less reads slower: plain reading
+// meets the prefetchers less well than some kernels do.
+void raise_reads(const KernelRates& kernels, std::vector<HardwareProfile::ReadRate>& reads) {
+  constexpr uint32_t kInputs = 1024;
+  for (const LinearRates& r : kernels.linear) {
+    const double value_bytes =
+        static_cast<double>(packed_panel_bytes(r.type, kInputs)) / (kInputs * kPanelCols);
+    for (HardwareProfile::ReadRate& read : reads)
+      read.rate.all_threads = std::max(read.rate.all_threads, value_bytes / r.memory.front());
+  }
 }
 
 std::string size_name(uint64_t bytes) {
@@ -236,7 +250,10 @@ Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOpti
     say("reading " + size_name(bytes));
     p.reads.push_back({bytes, rates(pool, patience, read_work(peaks, memory.buffer.data(), bytes))});
   }
-  if (options.kernels && memory.written >= kLeastForKernels) p.kernels = kernel_rates(pool, options, memory);
+  if (options.kernels && memory.written >= kLeastForKernels) {
+    p.kernels = kernel_rates(pool, options, memory);
+    raise_reads(*p.kernels, p.reads);
+  }
   // Again, some seconds later: whoever kept the threads from meeting may be gone.
   p.barrier_seconds = std::min(p.barrier_seconds, barrier_seconds(pool, patience));
   const CpuShares shares = shares_between(before, read_cpu_times());

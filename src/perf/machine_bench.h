@@ -27,6 +27,9 @@ struct MachineBenchOptions {
   std::vector<uint32_t> head_dims = {};
   std::vector<KvType> kv_types = {};
   bool kernels = true;  // whether to time kernels at all
+  // Bytes of memory that they go through at most: as many as a model's weights, if they are timed for it
+  // alone (KernelSampler).
+  uint64_t working_set = UINT64_MAX;
   std::function<void(const std::string& what)> progress;
 };
 

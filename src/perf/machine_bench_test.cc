@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/dtype.h"
 #include "kernels/peak.h"
 #include "perf/machine_info.h"
 
@@ -119,6 +120,24 @@ TEST(MachineBench, RatesFitTheClock) {
     EXPECT_LT(p->f32_macs.one_thread / p->clock_hz, kPerCycle * lanes.f32) << isa_name(lanes.isa);
     EXPECT_LT(p->reads[0].rate.one_thread / p->clock_hz, 4 * 64) << isa_name(lanes.isa);
   }
+}
+
+// What a kernel reads in a second, the machine reads: floors are made from these rates.
+TEST(MachineBench, NoKernelReadsFasterThanTheMachine) {
+  ThreadPool pool(2);
+  const auto p = measure_machine(pool, {.isa = best_isa(),
+                                        .memory_limit = uint64_t{16} << 20,
+                                        .brief = true,
+                                        .formats = {DType::kQ8_0},
+                                        .head_dims = {64},
+                                        .kv_types = {KvType::kF16},
+                                        .progress = {}});
+  ASSERT_TRUE(p.ok()) << p.message();
+  ASSERT_TRUE(p->kernels);
+  EXPECT_EQ(p->kernels->memory_bytes, uint64_t{16} << 20);
+  constexpr double kBytesPerValue = 34.0 / 32;
+  const double reached = kBytesPerValue / p->kernels->of(DType::kQ8_0).memory.front();
+  for (const auto& read : p->reads) EXPECT_GE(read.rate.all_threads, reached * (1 - 1e-9));
 }
 
 TEST(MachineProber, LooksTwice) {

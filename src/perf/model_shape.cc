@@ -103,7 +103,7 @@ Status check_shape(const ModelShape& s) {
   return check_count("the feed-forward width", s.ffn, kMostWidth, s.dense_layers() > 0 ? 1 : 0);
 }
 
-Result<ModelShape> resolve_shape(const std::string& text) {
+Result<ModelShape> resolve_shape(const std::string& text, std::optional<GgufFile>* file) {
   std::error_code error;
   if (const std::string config = config_path(text); !config.empty()) {
     if (!fs::exists(config, error)) return not_found(fmt::format("'{}': no such file", config));
@@ -114,9 +114,10 @@ Result<ModelShape> resolve_shape(const std::string& text) {
     return shape;
   }
   if (fs::exists(text, error) || text.ends_with(".gguf")) {
-    KVASIR_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(text));
-    Result<ModelShape> shape = shape_from_gguf(file);
+    KVASIR_ASSIGN_OR_RETURN(GgufFile opened, GgufFile::open(text));
+    Result<ModelShape> shape = shape_from_gguf(opened);
     if (!shape.ok()) return Status(shape.status().code(), fmt::format("'{}': {}", text, shape.message()));
+    if (file != nullptr) *file = std::move(opened);
     return shape;
   }
   Result<ModelShape> shape = shape_by_name(text);

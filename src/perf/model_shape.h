@@ -102,7 +102,7 @@ Result<ModelShape> shape_by_name(std::string_view name);
 std::vector<std::string> known_shape_names();
 
 // What a person names a model by: a GGUF file, a config.json, a folder that holds one, or a name of the
-// table.
-Result<ModelShape> resolve_shape(const std::string& text);
+// table. Where it is a GGUF file, `file`, if given, is that file afterwards, for who wants to read on.
+Result<ModelShape> resolve_shape(const std::string& text, std::optional<GgufFile>* file = nullptr);
 
 }  // namespace kvasir

@@ -49,6 +49,7 @@ inline HardwareProfile small_machine(uint32_t threads = 2) {
   r.attention = {{KvType::kF16,
                   16,
                   {10 * kMicro, 10 * kMicro},
+                  {0, 0},
                   {1.1 * kMicro, 1.2 * kMicro},
                   {1.1 * kMicro, 1.2 * kMicro}}};
   m.kernels = r;

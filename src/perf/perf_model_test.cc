@@ -127,6 +127,126 @@ TEST(PerfModel, MostRowsIsTheLastThatFits) {
   EXPECT_EQ(model.most_rows(decodes, 40, 0, target), 0u);
 }
 
+// Of 100 positions 64 are read with the row that came before: only their arithmetic is added.
+TEST(PerfModel, SharedPrefixesAreReadOnce) {
+  const PerfModel model = small_model();
+  const StepRows rows[] = {{.rows = 1, .context = 99}, {.rows = 1, .context = 99, .shared = 64, .beside = 1}};
+  const double first = 10 + 100 * 1.1, second = 10 + 64 * 0.1 + 36 * 1.1;
+  EXPECT_NEAR(part(model.predict(rows, 0), StepPart::kAttention), (first + second) * kMicro, 1e-12);
+}
+
+// KV that comes from memory is waited for once by each sequence, and so are the tiles of 16 positions that
+// its rows are stored to: positions 14 to 17 lie in two.
+TEST(PerfModel, MemoryIsWaitedForOnce) {
+  const auto attention = [](double begin, double open, const StepRows& rows) {
+    HardwareProfile m = small_machine(2);
+    m.kernels->attention[0].begin = {begin, begin};
+    m.kernels->rows.open_f16 = open;
+    const PerfModel model(small_config(), small_weights(), m, {.threads = 2, .kv_type = KvType::kF16});
+    return part(model.predict({&rows, 1}, 0), StepPart::kAttention);
+  };
+  const StepRows decode{.rows = 1, .context = 99}, prompt{.rows = 100, .context = 0};
+  EXPECT_NEAR(attention(kMicro, 0, decode) - attention(0, 0, decode), kMicro, 1e-12);
+  EXPECT_NEAR(attention(kMicro, 0, prompt) - attention(0, 0, prompt), kMicro, 1e-9);
+  const StepRows few{.rows = 4, .context = 14};
+  EXPECT_NEAR(attention(0, kMicro, few) - attention(0, 0, few), 2 * 16 * kMicro, 1e-9);
+}
+
+// Measured memory that caches hold as much of as of the weights has their rates; larger memory has those of
+// nothing in cache.
+TEST(PerfModel, RatesFromMemoryAreOfAWorkingSet) {
+  HardwareProfile m = small_machine();
+  m.reads = {{1 << 20, {1e12, 1e12}}, {1 << 24, {4e8, 4e8}}};
+  m.kernels->linear[0].memory = {8e-9, 9e-9};
+  WeightSizes w = small_weights();
+  w.layer_bytes = 4 << 20;
+  const auto seconds = [&](uint64_t bytes) {
+    m.kernels->memory_bytes = bytes;
+    const PerfModel model(small_config(), w, m, {.threads = 2, .kv_type = KvType::kF16});
+    return weights(model.predict(std::vector<StepRows>{{.rows = 1, .context = 0}}, 0));
+  };
+  EXPECT_NEAR(seconds(w.layer_bytes + w.head_bytes), 4096 * 8e-9, 1e-12);
+  EXPECT_LT(seconds(1 << 24), 4096 * 7e-9);
+  EXPECT_GT(seconds(1 << 24), 4096 * 2e-9);
+}
+
+// Behind a window nothing is shared.
+TEST(PerfModel, WindowsShareOnlyWhatIsSeenWhole) {
+  ModelConfig c = small_config();
+  c.windows = {50};
+  const PerfModel model = small_model(c);
+  const StepRows rows[] = {{.rows = 1, .context = 99}, {.rows = 1, .context = 99, .shared = 64, .beside = 1}};
+  EXPECT_NEAR(part(model.predict(rows, 0), StepPart::kAttention), 2 * (10 + 50 * 1.1) * kMicro, 1e-12);
+}
+
+// A model whose row-wise work takes 1 ns a value, on 2 threads.
+PerfModel rowwise_model(const WeightSizes& weights) {
+  HardwareProfile m = small_machine(2);
+  m.kernels->rows = {
+      .norm = 1e-9, .quantize = 1e-9, .rope = 1e-9, .silu = 1e-9, .add = 1e-9, .store_f16 = 1e-9};
+  m.kernels->linear = {{DType::kQ8_0, 0, {0, 0}, {0, 0}}};
+  m.kernels->attention = {{KvType::kF16, 16, {0, 0}, {0, 0}, {0, 0}, {0, 0}}};
+  return PerfModel(small_config(), weights, m, {.threads = 2, .kv_type = KvType::kF16, .max_rows = 64});
+}
+
+TEST(PerfModel, RowwiseWorkByHand) {
+  const PerfModel model = rowwise_model(small_weights());
+  const auto of = [&](uint32_t rows, uint32_t sequences) {
+    return model.predict(std::vector<StepRows>(sequences, {.rows = rows, .context = 9}), 0);
+  };
+  // Both threads norm the one row (2 x 32 values, and quantise them); activation and quantisation of 64
+  // values are shared. Two query heads and two KV heads of 16 turn, 32 values are stored, 32 of attention
+  // quantised: in attention's two calls, one per thread.
+  EXPECT_NEAR(part(of(1, 1), StepPart::kRest), (2 * 2 * 32 + 2 * 64 / 2.0) * 1e-9, 1e-18);
+  EXPECT_NEAR(part(of(1, 1), StepPart::kAttention), (64 + 32 + 32) / 2.0 * 1e-9, 1e-18);
+  // Two rows are normed by both threads, three by their own: two rows of one thread.
+  EXPECT_NEAR(part(of(1, 2), StepPart::kRest), (2 * 128 + 2 * 64) * 1e-9, 1e-18);
+  EXPECT_NEAR(part(of(1, 3), StepPart::kRest), (2 * 128 + 3 * 64) * 1e-9, 1e-18);
+  // Rows of a prompt see one another: all are made ready before, two by one thread.
+  EXPECT_NEAR(part(of(3, 1), StepPart::kRest), (2 * 128 + 3 * 64 + 2 * 96) * 1e-9, 1e-18);
+  EXPECT_NEAR(part(of(3, 1), StepPart::kAttention), 3 * 32 / 2.0 * 1e-9, 1e-18);
+}
+
+// Behind a post-norm no thread norms for itself: one of the two threads norms and adds the row.
+TEST(PerfModel, PostNormsShareTheRows) {
+  WeightSizes weights = small_weights();
+  weights.branch_norms = 2;
+  const PerfModel model = rowwise_model(weights);
+  const StepRows two[] = {{.rows = 1, .context = 9}, {.rows = 1, .context = 9}};
+  EXPECT_NEAR(part(model.predict(two, 0), StepPart::kRest), (128 + 2 * 64 + 2 * 64) * 1e-9, 1e-18);
+}
+
+TEST(PerfModel, BarriersOfAStep) {
+  HardwareProfile m = small_machine(2);
+  m.barrier_seconds = 1;
+  m.kernels->begin_cached = m.kernels->begin_memory = 100;
+  const PerfModel model(small_config(), small_weights(), m, {.threads = 2, .kv_type = KvType::kF16});
+  const auto rest = [&](std::vector<StepRows> rows, LogitRows logits) {
+    return part(model.predict(rows, logits), StepPart::kRest);
+  };
+  // After the embedding and attention; four phases of matrices.
+  EXPECT_DOUBLE_EQ(rest({{.rows = 1, .context = 9}}, 0), 402);
+  // The head: a phase, before and after its rows are normed, and after the best are found.
+  EXPECT_DOUBLE_EQ(rest({{.rows = 1, .context = 9}}, 1), 505);
+  EXPECT_DOUBLE_EQ(rest({{.rows = 1, .context = 9}}, {1, 1}), 504);
+  // Three rows: two norms and attention; a prompt also makes its rows ready first.
+  EXPECT_DOUBLE_EQ(rest(std::vector<StepRows>(3, {.rows = 1, .context = 9}), 0), 403);
+  EXPECT_DOUBLE_EQ(rest({{.rows = 3, .context = 9}}, 0), 404);
+  // A long context is cut, and what is cut does not make its own row ready.
+  EXPECT_DOUBLE_EQ(rest({{.rows = 1, .context = 2000}}, 0), 403);
+}
+
+// Whole rows of logits are written to memory, of the others the best are looked for.
+TEST(PerfModel, LogitsAreWrittenOrLookedThrough) {
+  HardwareProfile m = small_machine(2);
+  m.reads = {{1, {1e9, 1e9}}};
+  m.kernels->rows.scan = 1e-6;
+  const PerfModel model(small_config(), small_weights(), m, {.threads = 2, .kv_type = KvType::kF16});
+  const StepRows row[] = {{.rows = 4, .context = 9}};
+  const auto seconds = [&](LogitRows logits) { return model.predict(row, logits).seconds; };
+  EXPECT_NEAR(seconds({3, 2}) - seconds({3, 3}), 160e-6 / 2 - 2 * 4 * 160 / 1e9, 1e-12);
+}
+
 // Weights that the last cache does not hold take the rate from memory.
 TEST(PerfModel, WeightsBeyondTheCacheComeFromMemory) {
   HardwareProfile m = small_machine();
@@ -138,6 +258,32 @@ TEST(PerfModel, WeightsBeyondTheCacheComeFromMemory) {
   EXPECT_GT(part(p, StepPart::kStream), part(p, StepPart::kCompute));
 }
 
+// Two rows that follow one cost what three together do more than one; of the longest call, that much once.
+TEST(PerfModel, FurtherRowsAddTheirShareOfLongerCalls) {
+  const PerfModel model = small_model();
+  StepLoad extended, whole;
+  for (StepLoad* load : {&extended, &whole}) model.add(*load, {.rows = 1, .context = 40}, 1);
+  model.add(extended, {.rows = 1, .context = 99}, 1);
+  extended.add_rows(2, model.further_row(99));
+  model.add(whole, {.rows = 3, .context = 99}, 3);
+  EXPECT_EQ(extended.rows, 4u);
+  EXPECT_EQ(extended.logits.rows, 4u);
+  EXPECT_NEAR(extended.attention[0].all, whole.attention[0].all, 1e-12);
+  EXPECT_NEAR(extended.attention[0].longest, whole.attention[0].longest, 1e-12);
+  EXPECT_NEAR(model.seconds(extended), model.seconds(whole), 1e-12);
+}
+
+TEST(PerfModel, RepeatedSequencesCostWhatSoManyDo) {
+  const PerfModel model = small_model();
+  StepLoad repeated, each;
+  model.add(repeated, {.rows = 2, .context = 70}, {2, 1});
+  repeated.repeat(3);
+  for (int i = 0; i < 3; ++i) model.add(each, {.rows = 2, .context = 70}, {2, 1});
+  EXPECT_EQ(repeated.sequences, 3u);
+  EXPECT_EQ(repeated.logits.whole, 3u);
+  EXPECT_NEAR(model.seconds(repeated), model.seconds(each), 1e-12);
+}
+
 TEST(PerfModel, AdaptsAndCountsBothErrors) {
   PerfModel model = small_model();
   const StepRows row[] = {{.rows = 1, .context = 99}};
@@ -146,7 +292,7 @@ TEST(PerfModel, AdaptsAndCountsBothErrors) {
   EXPECT_NEAR(model.predict(row, 1).seconds, 1.5 * rated, 0.02 * rated);
   const PerfModel::Accuracy a = model.accuracy();
   EXPECT_EQ(a.adapted.count, 40u);
-  EXPECT_LT(a.adapted.p90, 0.05);
+  EXPECT_LT(a.adapted.p90, 0.06);
   EXPECT_NEAR(a.unadapted.median, 1 / 3.0, 1e-9);
   EXPECT_NEAR(a.unadapted.bias, -1 / 3.0, 1e-9);
 }
@@ -175,7 +321,8 @@ TEST(StepTerms, RatesTimesWorkOfOneDecode) {
   EXPECT_NEAR(t.positions.each, 1.1 * kMicro, 1e-15);
   EXPECT_NEAR(t.waiting, 0, 1e-15);
   EXPECT_EQ(t.threads, 2);
-  EXPECT_EQ(t.barriers.count, 8);
+  EXPECT_EQ(t.phases.count, 5);    // four of the layer, and the head
+  EXPECT_EQ(t.barriers.count, 5);  // after the embedding, attention, and three of the head
 }
 
 // With every part at work the terms of any steps add up to their predictions.
@@ -187,7 +334,10 @@ TEST(StepTerms, AddUpToThePredictions) {
   m.barrier_seconds = 1e-7;
   m.reads = {{1 << 10, {1e12, 1.5e12}}, {1 << 14, {4e8, 6e8}}};
   m.kernels->linear[0].memory = {8e-9, 9e-9};
-  m.kernels->rows = {.norm = 1e-9, .quantize = 2e-9, .rope = 3e-9, .silu = 4e-9, .store_f16 = 5e-9};
+  m.kernels->rows = {
+      .norm = 1e-9, .quantize = 2e-9, .rope = 3e-9, .silu = 4e-9, .store_f16 = 5e-9, .scan = 6e-9};
+  m.kernels->begin_cached = 1e-7;
+  m.kernels->begin_memory = 3e-7;
   for (const uint32_t threads : {1u, 2u}) {
     const PerfModel model(
         c, weights_with_experts(), m,
@@ -200,17 +350,20 @@ TEST(StepTerms, AddUpToThePredictions) {
       for (StepRows& s : rows)
         s = {.rows = 1 + static_cast<uint32_t>(random() % 20),
              .context = static_cast<uint32_t>(random() % 3000)};
-      const auto logits = static_cast<uint32_t>(random() % 16);
+      const auto wanted = static_cast<uint32_t>(random() % 16);
+      const LogitRows logits(wanted, wanted / 2);
       StepTerms one;
       model.add_terms(rows, logits, one);
       model.add_terms(rows, logits, all);
       const double seconds = sum(model.predict(rows, logits).unadapted);
-      EXPECT_NEAR(one.seconds(), seconds, 1e-12 * seconds) << rows.size() << " sequences, " << logits;
+      EXPECT_NEAR(one.seconds(), seconds, 1e-12 * seconds) << rows.size() << " sequences, " << wanted;
       predicted += seconds;
     }
     EXPECT_NEAR(all.seconds(), predicted, 1e-10 * predicted);
     EXPECT_GT(all.logits.seconds(), 0);
-    EXPECT_EQ(all.barriers.count, threads == 1 ? 0 : 20 * 3 * 8);
+    EXPECT_EQ(all.barriers.count > 0, threads > 1);
+    EXPECT_GT(all.phases.seconds(), 0);
+    EXPECT_GT(all.scans.seconds(), 0);
   }
 }
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "perf/plan_derivation.h"
-#include "perf/speculation_formulas.h"
 
 namespace kvasir {
 namespace {
@@ -129,16 +128,21 @@ void Adviser::batch_limit() {
 }
 
 void Adviser::speculation() {
-  const PlanSpeculation s = plan_speculation(input, before.batch, options);
-  if (s.drafts == 0) return;
+  const PlanSpeculation s = plan_speculation(input, before.batch, options.acceptance);
+  const PlanSpeculation::Row* row = s.best();
+  if (row == nullptr) return;
   PlanOutcome after = before;
-  after.tpot /= s.speedup;
-  after.throughput *= s.speedup;
+  after.tpot /= s.speedup(*row);
+  after.throughput *= s.speedup(*row);
   after.tpot_met = !goals.tpot_seconds || after.tpot <= *goals.tpot_seconds;
   add("speculation",
       fmt::format("speculation by prompt lookup with {} draft{} a step, if {:.3g} of them are right",
-                  s.drafts, s.drafts == 1 ? "" : "s", options.acceptance),
-      "no flag of kvasir serve yet", after);
+                  row->drafts, row->drafts == 1 ? "" : "s", options.acceptance),
+      fmt::format(
+          "--speculate ngram --speculate-tokens {}, or the default --speculate auto, which chooses how "
+          "many step by step and none where that does not pay",
+          row->drafts),
+      after);
 }
 
 void Adviser::prefix() {
@@ -248,20 +252,6 @@ std::string_view plan_objective_name(PlanObjective objective) {
       return "memory";
   }
   return "";
-}
-
-PlanSpeculation plan_speculation(const PlanInput& input, uint64_t batch, const AdviceOptions& options) {
-  const double plain = time_per_token(input, batch);
-  const VerifyCost verify = [&](uint32_t rows) { return time_per_token(input, batch, rows) / plain; };
-  const DraftChoice choice = best_drafts(options.acceptance, 0, verify, options.most_drafts);
-  PlanSpeculation s;
-  s.break_even = verify(2) - 1;  // 1 + a = V(2)
-  if (choice.drafts == 0) return s;
-  s.drafts = choice.drafts;
-  s.speedup = choice.speedup;
-  s.verify = verify(choice.drafts + 1);
-  s.tokens = expected_tokens_per_step(options.acceptance, choice.drafts);
-  return s;
 }
 
 std::vector<PlanAdvice> plan_advice(const PlanInput& input, const PlanGoals& goals,

@@ -8,6 +8,7 @@
 
 #include "perf/derivation.h"
 #include "perf/plan.h"
+#include "perf/plan_speculation.h"
 
 namespace kvasir {
 
@@ -39,7 +40,6 @@ struct AdviceOptions {
   // the a of (1 - a^11) / (1 - a) = 1.74 tokens per step, which Spec-Bench measured for it with 10 drafts
   // (Xia et al. 2024, arXiv 2401.07851, Vicuna 7B, greedy).
   double acceptance = 0.425;
-  uint32_t most_drafts = 8;
   // The machine with all its threads, when the plan uses fewer.
   std::optional<MachineSpec> whole_machine = {};
 };
@@ -64,15 +64,5 @@ std::vector<PlanAdvice> plan_advice(const PlanInput& input, const PlanGoals& goa
 // derivation that has batch_<B>_... of the goals' batch, and a prediction where `after` is one.
 void derive_advice(Derivation& derivation, PlanObjective objective, const PlanOutcome& before,
                    const std::vector<PlanAdvice>& advice);
-
-// Speculation at this batch: the best number of drafts and what it gives, by the time of the verification.
-struct PlanSpeculation {
-  uint32_t drafts = 0;    // 0: it does not pay
-  double speedup = 1;     // tokens per second over those without
-  double verify = 1;      // seconds of the verification over those of a plain step
-  double tokens = 1;      // per step
-  double break_even = 1;  // least chance of acceptance at which one draft pays; above 1: none does
-};
-PlanSpeculation plan_speculation(const PlanInput& input, uint64_t batch, const AdviceOptions& options);
 
 }  // namespace kvasir

@@ -120,13 +120,43 @@ TEST(PlanAdvice, AllThreads) {
 TEST(PlanSpeculation, PaysWhereComputingHasRoom) {
   // A verification of two rows: 19.2 + 16 + 28.8 + 8 s compute, reading attention once more position: 72 is
   // 2 x 36 and attention of positions 5 and 6 computes 17.6 s.
-  const PlanSpeculation none = plan_speculation(small(), 1, {.acceptance = 0.1});
-  EXPECT_EQ(none.drafts, 0u);
-  EXPECT_NEAR(none.break_even, (19.2 + 17.6 + 28.8 + 8) / 64 - 1, 1e-12);
-  const PlanSpeculation one = plan_speculation(small(), 1, {.acceptance = 0.5});
-  EXPECT_EQ(one.drafts, 1u);
-  EXPECT_NEAR(one.speedup, 1.5 / (73.6 / 64), 1e-12);
-  EXPECT_EQ(plan_speculation(small(), 4, {.acceptance = 0.5}).drafts, 0u);  // everything computes
+  const PlanSpeculation none = plan_speculation(small(), 1, 0.1);
+  EXPECT_EQ(none.best(), nullptr);
+  EXPECT_EQ(none.rows[0].drafts, 1u);
+  EXPECT_NEAR(none.rows[0].break_even, (19.2 + 17.6 + 28.8 + 8) / 64 - 1, 1e-12);
+  const PlanSpeculation one = plan_speculation(small(), 1, 0.5);
+  ASSERT_NE(one.best(), nullptr);
+  EXPECT_EQ(one.best()->drafts, 1u);
+  EXPECT_NEAR(one.speedup(*one.best()), 1.5 / (73.6 / 64), 1e-12);
+  EXPECT_EQ(one.tokens(*one.best()), 1.5);
+  EXPECT_EQ(plan_speculation(small(), 4, 0.5).best(), nullptr);  // everything computes
+}
+
+TEST(PlanSpeculation, TellsEveryAcceptance) {
+  const PlanSpeculation s = plan_speculation(small(), 1, 0.5);
+  ASSERT_EQ(s.acceptances, (std::vector<double>{0.2, 0.4, 0.5, 0.6, 0.8}));
+  for (const PlanSpeculation::Row& row : s.rows) {
+    ASSERT_EQ(row.speedups.size(), s.acceptances.size());
+    EXPECT_EQ(row.speedups[2], s.speedup(row));
+    for (size_t i = 1; i < row.speedups.size(); ++i) EXPECT_GT(row.speedups[i], row.speedups[i - 1]);
+    // At the break-even a step gives as many tokens as it takes time.
+    if (row.break_even < 1) {
+      PlanSpeculation at = s;
+      at.acceptance = row.break_even;
+      EXPECT_NEAR(at.speedup(row), 1, 1e-9) << row.drafts;
+    }
+  }
+  EXPECT_EQ(plan_speculation(small(), 1, 0.4).acceptances.size(), 4u);
+}
+
+TEST(PlanSpeculation, IsDerived) {
+  const PlanInput in = small();
+  Derivation d = *derive_plan(in, {}, std::vector<uint64_t>{1});
+  derive_plan_speculation(d, plan_speculation(in, 1, 0.5));
+  const Quantity* q = d.find("speculation_1_at_0_5_gain");
+  ASSERT_NE(q, nullptr);
+  EXPECT_NEAR(*evaluate(q->formula, q->inputs), 1.5 / (73.6 / 64), 1e-12);
+  EXPECT_NEAR(d.value("speculation_1_verify"), 73.6 / 64, 1e-12);
 }
 
 TEST(PlanAdvice, GainsAreDerived) {

@@ -66,6 +66,8 @@ void Predicted::linear() {
   add("logits", "logits written to memory", terms.logits.seconds(), "b * r",
       {given("b", "bytes, fetched and written back", terms.logits.count, "bytes"),
        given("r", "time of a byte", terms.logits.each, "s")});
+  add("best", "looking for the best logits", terms.scans.seconds(), "n * e",
+      {given("n", "rows", terms.scans.count), given("e", "time of one", terms.scans.each, "s")});
 }
 
 void Predicted::attention() {
@@ -79,14 +81,20 @@ void Predicted::attention() {
 }
 
 void Predicted::rest() {
-  add("rows", "norms, activations and other work on rows", terms.row_seconds(), "n * e + r * s + g * h",
-      {given("n", "rows of the thread with most", terms.alone.count),
+  add("rows", "norms, activations and other work on rows", terms.row_seconds(),
+      "m * o + n * e + r * s + g * h",
+      {given("m", "rows that the thread with most norms", terms.norms.count),
+       given("o", "time of one of them, in all layers", terms.norms.each, "s"),
+       given("n", "rows of the thread with most, for what comes beside norms", terms.alone.count),
        given("e", "time of one of them, in all layers", terms.alone.each, "s"),
        given("r", "rows", terms.shared.count),
        given("s", "time of one, for what threads share", terms.shared.each, "s"),
        given("g", "rows for logits, of the thread with most", terms.head_rows.count),
        given("h", "time of one of them", terms.head_rows.each, "s")});
-  add("barriers", "barriers", terms.barriers.seconds(), "n * e",
+  add("phases", "beginnings and ends of matrices", terms.phases.seconds(), "n * e",
+      {given("n", "phases of matrices", terms.phases.count),
+       given("e", "time that streams take to begin and threads to meet", terms.phases.each, "s")});
+  add("barriers", "other barriers", terms.barriers.seconds(), "n * e",
       {given("n", "barriers", terms.barriers.count), given("e", "time of one", terms.barriers.each, "s")});
 }
 

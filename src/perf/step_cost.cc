@@ -56,7 +56,8 @@ StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::s
     if (s.rows == 0) continue;
     rows += s.rows;
     for (const uint32_t window : config.windows) {
-      cost.kv_read_bytes += seen_positions(s, window) * token_bytes;
+      const uint32_t shared = first_visible(window, s.context) == 0 ? s.shared : 0;
+      cost.kv_read_bytes += (seen_positions(s, window) - shared) * token_bytes;
       cost.attention_macs += visible_pairs(s, window) * pair_macs;
     }
   }

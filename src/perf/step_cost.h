@@ -14,6 +14,10 @@ namespace kvasir {
 struct StepRows {
   uint32_t rows = 0;
   uint32_t context = 0;  // tokens computed before
+  // Of a shared prefix: so many positions from 0 on lie in the same KV blocks as those of sequences that were
+  // named before, which have `beside` rows together. They are read once for all of these.
+  uint32_t shared = 0;
+  uint32_t beside = 0;
 };
 
 // Positions that the rows see in a layer with this window (0: no window), each counted once: context + rows,
@@ -32,7 +36,8 @@ uint64_t visible_pairs(const StepRows& rows, uint32_t window);
 //   kv_read_bytes   sum over sequences and layers: seen * H_kv * (D * 2 planes * 2 bytes; int8: D * 2 + 8)
 //                   `seen` counts the positions that any of the sequence's rows sees: context + rows, less
 //                   those before the first row's window. Each once, as if rows and query heads that share a
-//                   position shared its load; the step's own rows count, for they are read back.
+//                   position shared its load; the step's own rows count, for they are read back; a shared
+//                   prefix counts for the first of its sequences.
 //                   Of latent rows (MLA) H_kv = 1, D = latent + rotated key, and one plane.
 //   kv_write_bytes  R * L * H_kv * the same
 //   linear_macs     R * layer_macs + G * head_macs                  (int8 times int8 for quantised weights)

@@ -24,17 +24,19 @@ double StepTerms::linear_seconds() const {
 }
 
 double StepTerms::seconds() const {
-  return linear_seconds() + logits.seconds() + attention_seconds() + row_seconds() + barriers.seconds();
+  return linear_seconds() + logits.seconds() + scans.seconds() + attention_seconds() + row_seconds() +
+         phases.seconds() + barriers.seconds();
 }
 
-void PerfModel::add_terms(std::span<const StepRows> sequences, uint32_t logit_rows, StepTerms& t) const {
+void PerfModel::add_terms(std::span<const StepRows> sequences, LogitRows logits, StepTerms& t) const {
   StepLoad load;
   Calls calls;  // of all threads together
   for (const StepRows& s : sequences) {
-    add(load, s, 0);
+    add(load, s, {});
     for (const Group& group : groups_) calls += calls_of(s, group);
   }
-  CHECK(load.rows <= options_.max_rows && logit_rows <= options_.max_logit_rows);
+  load.logits = logits;
+  CHECK(load.rows <= options_.max_rows && logits.rows <= options_.max_logit_rows);
   if (load.rows == 0) return;
   if (t.linear.empty()) {
     for (const Linear& l : linear_)
@@ -47,22 +49,31 @@ void PerfModel::add_terms(std::span<const StepRows> sequences, uint32_t logit_ro
   t.away = away_;
   t.threads = options_.threads;
   for (size_t i = 0; i < linear_.size(); ++i) {
-    const uint32_t rows = linear_[i].head ? logit_rows : load.rows;
+    const uint32_t rows = linear_[i].head ? logits.rows : load.rows;
     if (rows == 0) continue;
     const Rates rates = rates_of(linear_[i], rows);
     ++t.linear[i].steps;
     t.linear[i].cached += rates.cached;
     t.linear[i].memory += rates.memory;
   }
-  const double threads = options_.threads;
-  add_work(t.logits, logits_bytes(logit_rows), logits_bytes(logit_rows) / read_);
-  add_work(t.calls, calls.count, calls.fixed);
+  const double threads = options_.threads, rows = load.rows, most = std::ceil(load.rows / threads);
+  add_work(t.logits, logits_bytes(logits.whole), logits_bytes(logits.whole) / read_);
+  add_work(t.scans, logits.rows - logits.whole, (logits.rows - logits.whole) * rest_.scan);
+  // Rows that stand alone are made ready in attention's calls.
+  const double alone = 1 - ready_part(load);
+  add_work(t.calls, calls.count, calls.fixed + rows * alone * rest_.ready);
   add_work(t.positions, calls.positions, calls.all - calls.fixed);
-  t.waiting += attention_seconds(load) - load.attention / threads;
-  add_work(t.alone, std::ceil(load.rows / threads), std::ceil(load.rows / threads) * rest_.alone);
-  add_work(t.shared, load.rows, load.rows / threads * rest_.shared);
-  add_work(t.head_rows, std::ceil(logit_rows / threads), std::ceil(logit_rows / threads) * rest_.head);
-  add_work(t.barriers, rest_.barriers, rest_.barriers * rest_.barrier_seconds);
+  t.waiting += attention_seconds(load) - (calls.all + rows * alone * rest_.ready) / threads;
+  const double normed = norms_alone(load.rows) ? rows : most;
+  add_work(t.norms, normed, normed * rest_.norms);
+  add_work(t.alone, most, most * (rest_.alone + ready_part(load) * rest_.ready));
+  add_work(t.shared, rows, rows * rest_.shared);
+  const double heads = std::ceil(logits.rows / threads);
+  add_work(t.head_rows, heads, heads * rest_.head);
+  const double phases = rest_.phases + (logits.rows > 0 ? 1 : 0);
+  add_work(t.phases, phases, phases * rest_.phase);
+  const double barriers = barriers_of(load);
+  add_work(t.barriers, barriers, barriers * rest_.barrier);
 }
 
 }  // namespace kvasir

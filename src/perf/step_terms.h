@@ -32,18 +32,23 @@ struct StepTerms {
   std::vector<Linear> linear = {};
   double away = 0;      // part of the weights that the last cache does not hold
   Work logits = {};     // bytes of logits that memory takes
+  Work scans = {};      // rows of logits of which the best are looked for
   Work calls = {};      // of attention's kernel, in thread-seconds: the mean over the calls,
   Work positions = {};  // and over the positions that they walk over
   double threads = 1;   // that share the calls
   double waiting = 0;   // seconds that threads wait for the longest of them
-  Work alone = {};      // row-wise work on the rows of the thread that has most
+  Work norms = {};      // row-wise work on the rows of the thread that has most: norms,
+  Work alone = {};      // and the rest of it
   Work shared = {};     // and of rows that all threads work on
-  Work head_rows = {};  // the same of the rows that want logits
-  Work barriers = {};
+  Work head_rows = {};  // of the rows that want logits
+  Work phases = {};     // of matrices: what they take to begin and to end
+  Work barriers = {};   // others
 
   double linear_seconds() const;
   double attention_seconds() const { return (calls.seconds() + positions.seconds()) / threads + waiting; }
-  double row_seconds() const { return alone.seconds() + shared.seconds() + head_rows.seconds(); }
+  double row_seconds() const {
+    return norms.seconds() + alone.seconds() + shared.seconds() + head_rows.seconds();
+  }
   double seconds() const;
 };
 

@@ -66,9 +66,13 @@ class Server:
 
     def wait_for_metric(self, name, value, seconds):
         """Waits until the metric has that value; returns whether it got there in time."""
+        return self.wait_for_metrics(lambda metrics: metrics.get(name) == value, seconds)
+
+    def wait_for_metrics(self, right, seconds):
+        """Waits until right(metrics) is true; returns whether it got there in time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if self.metrics().get(name) == value:
+            if right(self.metrics()):
                 return True
             time.sleep(0.02)
         return False

@@ -12,6 +12,7 @@ import pytest
 import kvasir_server
 from kvasir_server import BINARY, MODELS
 
+BLOCK = 16  # tokens of a KV block
 BYTES_PER_TOKEN = 30 * 3 * 2 * 64 * 2  # SmolLM2, f16
 RESTORED = "kvasir_kv_persist_restored_tokens"
 SYSTEM = ("You are the keeper of a lighthouse on a small island and answer letters from children. " +
@@ -43,8 +44,8 @@ def test_a_restarted_server_knows_its_system_prompt(tmp_path, flags):
     assert (tmp_path / "kv" / "prefixes.kv").stat().st_mode & 0o777 == 0o600
     with serving(tmp_path / "kv", *flags, "--threads", 1) as server:
         assert "restored from" in server.log()
-        assert server.metrics()[RESTORED] >= prompt // 32 * 32
-        assert ask(server) == (text, prompt, prompt // 32 * 32)
+        assert server.metrics()[RESTORED] >= prompt // BLOCK * BLOCK
+        assert ask(server) == (text, prompt, prompt // BLOCK * BLOCK)
         other, _, cached = ask(server, "What do you eat for breakfast?")
         assert cached >= 1000
     with kvasir_server.running("smollm2", *flags) as server:
@@ -77,7 +78,7 @@ def test_other_settings_or_a_damaged_file_start_empty_with_a_warning(tmp_path):
     with serving(tmp_path / "kv") as server:
         assert "damaged" in server.log()
         answer = ask(server)
-        assert answer[0] == text and 0 < answer[2] < prompt // 32 * 32
+        assert answer[0] == text and 0 < answer[2] < prompt // BLOCK * BLOCK
 
 
 def test_the_prefixes_outlive_a_kill(tmp_path):
@@ -87,7 +88,7 @@ def test_the_prefixes_outlive_a_kill(tmp_path):
         with serving(folder, "--kv-persist-interval", 0.02) as server:
             text, prompt, _ = ask(server)
             deadline = time.monotonic() + 20
-            whole = prompt // 32 * 32
+            whole = prompt // BLOCK * BLOCK
             while (found := server.metrics())[RESTORED] < whole and \
                     found["kvasir_kv_persist_saved_bytes"] < whole * BYTES_PER_TOKEN:
                 assert time.monotonic() < deadline, "the prompt was not saved"
@@ -98,7 +99,7 @@ def test_the_prefixes_outlive_a_kill(tmp_path):
             server.process.send_signal(signal.SIGKILL)
             server.process.wait()
         with serving(folder) as server:
-            assert ask(server) == (text, prompt, prompt // 32 * 32)
+            assert ask(server) == (text, prompt, prompt // BLOCK * BLOCK)
         assert not (folder / "prefixes.kv.tmp").exists()
 
 
@@ -134,17 +135,17 @@ def test_keys_do_not_share_prefixes(tmp_path):
         text, prompt, cached = ask(server, headers=key("alice-key"))
         assert cached == 0
         assert ask(server, headers=key("bob-key")) == (text, prompt, 0), "another key's prefix was served"
-        assert ask(server, headers=key("alice-key")) == (text, prompt, prompt // 32 * 32)
+        assert ask(server, headers=key("alice-key")) == (text, prompt, prompt // BLOCK * BLOCK)
         assert ask(server, headers=key("alice-key"), cache_salt="for my own use")[2] == 0
         assert ask(server, headers=key("bob-key"), cache_salt="for my own use")[2] == 0
     stored = (tmp_path / "prefixes.kv").read_bytes()
     assert b"alice-key" not in stored and b"bob-key" not in stored and b"for my own use" not in stored
     with serving(tmp_path, *keys, "--api-key", "eve-key") as server:
         assert ask(server, headers=key("eve-key"))[2] == 0
-        assert ask(server, headers=key("bob-key"))[2] == prompt // 32 * 32
+        assert ask(server, headers=key("bob-key"))[2] == prompt // BLOCK * BLOCK
     with serving(tmp_path, *keys, "--share-cache-between-keys") as server:
         assert ask(server, headers=key("alice-key"))[2] == 0
-        assert ask(server, headers=key("bob-key"))[2] == prompt // 32 * 32
+        assert ask(server, headers=key("bob-key"))[2] == prompt // BLOCK * BLOCK
 
 
 def completion(server, prompt, **fields):
@@ -167,7 +168,7 @@ def test_a_retry_goes_on_where_a_dropped_connection_stopped():
         computed = int(server.metrics()["kvasir_computed_tokens_total"])
         answer = completion(server, prompt, max_tokens=1)
         assert 0 < computed < answer["usage"]["prompt_tokens"], "it was to be cut off while its prompt was read"
-        assert cached_tokens(answer) == computed // 32 * 32
+        assert cached_tokens(answer) == computed // BLOCK * BLOCK
         expected = computed + answer["usage"]["prompt_tokens"] - cached_tokens(answer)
         assert server.wait_for_metric("kvasir_computed_tokens_total", expected, 3)
 
@@ -185,7 +186,7 @@ def test_a_retry_goes_on_where_a_dropped_connection_stopped():
         ids = server.post("/tokenize", {"prompt": story}).json()["tokens"] + pieces
         again = completion(server, ids, max_tokens=8)
         assert again["usage"]["prompt_tokens"] == len(ids)
-        assert cached_tokens(again) >= (len(ids) - 1) // 32 * 32
+        assert cached_tokens(again) >= (len(ids) - 1) // BLOCK * BLOCK
 
 
 CHAT_MODELS = ["smollm2", "qwen-0.5b"]
@@ -204,7 +205,7 @@ def test_the_next_turn_reuses_prompt_and_answer(model):
             known = usage["prompt_tokens"] + usage["completion_tokens"] - 1  # the last token was not computed
             if len(messages) > 1:
                 assert cached_tokens(answer) == min(before, usage["prompt_tokens"] - 1)
-            before = known // 32 * 32
+            before = known // BLOCK * BLOCK
             messages += [{"role": "assistant", "content": answer["choices"][0]["message"]["content"]},
                          {"role": "user", "content": "Go on, and say what the crow thought of it."}]
 
@@ -219,7 +220,7 @@ def test_a_model_with_sliding_windows_reuses_its_answer():
         assert prompt > 600
         ids = first["choices"][0]["prompt_token_ids"] + first["choices"][0]["token_ids"]
         second = completion(server, ids + ids[5:20], max_tokens=4)
-        assert cached_tokens(second) == (prompt + 99) // 32 * 32
+        assert cached_tokens(second) == (prompt + 99) // BLOCK * BLOCK
         with kvasir_server.running("gemma", "--no-enable-prefix-caching") as plain:
             assert completion(plain, ids + ids[5:20], max_tokens=4)["choices"][0]["text"] == \
                 second["choices"][0]["text"]

@@ -51,7 +51,8 @@ constexpr uint32_t kManySeats = 1024;
 
 Result<std::unique_ptr<Setting>> open_setting(const Flags& flags) {
   auto s = std::make_unique<Setting>();
-  KVASIR_ASSIGN_OR_RETURN(s->model, plan_model(flags.model));
+  KVASIR_ASSIGN_OR_RETURN(PlanModel named, plan_model(flags.model));
+  KVASIR_ASSIGN_OR_RETURN(s->model, std::move(named.engine));
   KVASIR_ASSIGN_OR_RETURN(s->profile, load_machine(flags.profile));
   if (!s->profile.kernels)
     return invalid_argument(

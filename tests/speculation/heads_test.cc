@@ -3,17 +3,16 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 
 #include "base/build_kind.h"
 #include "engine/drafters.h"
 #include "engine/llm.h"
 #include "tests/model_fixture.h"
+#include "tests/speculation/compared_answers.h"
 
 namespace kvasir {
 namespace {
@@ -56,46 +55,8 @@ Request request_of(const Tokenizer& tokenizer, uint32_t i) {
   r.sampling.temperature = kTemperatures[i / 6 % 4];
   r.sampling.seed = i;
   r.sampling.max_tokens = 24;
-  if (i % 3 == 0) r.sampling.logprobs = 2;
-  if (i % 5 == 0) r.sampling.top_k = 20;
-  if (i % 7 == 0) r.sampling.repetition_penalty = 1.2f;
-  if (i % 11 == 0) r.sampling.min_tokens = 10;
-  if (i % 13 == 0) r.stop = {"\n", "2"};
+  vary(r, i);
   return r;
-}
-
-struct Answer {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;
-  bool operator==(const Answer& other) const {
-    return tokens == other.tokens && text == other.text && finish == other.finish &&
-           logprobs.size() == other.logprobs.size() &&
-           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(float)) == 0;
-  }
-};
-
-std::vector<Answer> answers_of(Engine& engine, const std::vector<Request>& requests) {
-  std::mutex mutex;
-  std::condition_variable done;
-  std::vector<Answer> answers(requests.size());
-  size_t unfinished = requests.size();
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const auto id = engine.submit(requests[i], [&, i](TokenEvent&& e) {
-      const std::lock_guard lock(mutex);
-      Answer& a = answers[i];
-      a.tokens.insert(a.tokens.end(), e.tokens.begin(), e.tokens.end());
-      for (const SampledToken& t : e.logprobs) a.logprobs.push_back(t.logprob);
-      a.text += e.text;
-      a.finish = e.finish;
-      if (e.finish != FinishReason::kNone && --unfinished == 0) done.notify_one();
-    });
-    EXPECT_TRUE(id.ok()) << id.message();
-  }
-  std::unique_lock lock(mutex);
-  done.wait(lock, [&] { return unfinished == 0; });
-  return answers;
 }
 
 class ShippedHeads : public testing::Test {
@@ -147,14 +108,14 @@ TEST_F(ShippedHeads, AnswersAreThoseWithoutThem) {
       std::vector<Request> requests;
       for (uint32_t i = 0; i < per_combination; ++i)
         requests.push_back(request_of(llm_->tokenizer(), next++));
-      const std::vector<Answer> plain = answers_of(*start(config(batch), "", 0), requests);
+      const std::vector<CollectedAnswer> plain = answers_of(*start(config(batch), "", 0), requests);
       for (const std::string& drafters :
            {drafter("medusa"), drafter("eagle"), drafter("medusa") + "," + drafter("eagle") + ",ngram"}) {
         const auto engine = start(config(batch), drafters, guesses);
-        const std::vector<Answer> guessed = answers_of(*engine, requests);
+        const std::vector<CollectedAnswer> guessed = answers_of(*engine, requests);
         for (size_t i = 0; i < requests.size(); ++i)
-          EXPECT_TRUE(guessed[i] == plain[i]) << drafters << ", " << guesses << " guesses, " << batch
-                                              << " at once, prompt " << next - per_combination + i;
+          EXPECT_TRUE(same(guessed[i], plain[i])) << drafters << ", " << guesses << " guesses, " << batch
+                                                  << " at once, prompt " << next - per_combination + i;
       }
     }
   }
@@ -171,11 +132,11 @@ TEST_F(ShippedHeads, AnswersAreThoseWithoutThemWhereMemoryIsShort) {
     requests.back().sampling.max_tokens = 60;
   }
   std::erase_if(requests, [](const Request& r) { return r.n > 1; });
-  const std::vector<Answer> plain = answers_of(*start(c, "", 0), requests);
+  const std::vector<CollectedAnswer> plain = answers_of(*start(c, "", 0), requests);
   c.kv_bytes = uint64_t{6} << 20;
   for (const std::string kind : {"medusa", "eagle"}) {
     const auto engine = start(c, drafter(kind), 3);
-    EXPECT_TRUE(answers_of(*engine, requests) == plain) << kind;
+    EXPECT_TRUE(std::ranges::equal(answers_of(*engine, requests), plain, same)) << kind;
     EXPECT_GT(engine->stats().preemptions, 0u);
   }
 }

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -14,10 +13,10 @@
 
 #include "base/build_kind.h"
 #include "decoding/test_drafters.h"
-#include "engine/collect_answers.h"
 #include "engine/drafters.h"
 #include "engine/llm.h"
 #include "tests/model_fixture.h"
+#include "tests/speculation/compared_answers.h"
 
 namespace kvasir {
 namespace {
@@ -65,25 +64,8 @@ Request request_of(const Tokenizer& tokenizer, uint32_t i) {
   r.sampling.temperature = kTemperatures[i / 8 % 4];
   r.sampling.seed = i;
   r.sampling.max_tokens = kTokens;
-  if (i % 3 == 0) r.sampling.logprobs = 2;
-  if (i % 5 == 0) r.sampling.top_k = 20;
-  if (i % 7 == 0) r.sampling.repetition_penalty = 1.2f;
-  if (i % 11 == 0) r.sampling.min_tokens = 10;
-  if (i % 13 == 0) r.stop = {"\n", "2"};
+  vary(r, i);
   return r;
-}
-
-// Tokens, texts, ends, and log-probabilities to the bit.
-bool same(const CollectedAnswer& a, const CollectedAnswer& b) {
-  const auto bits = [](const SampledToken& t) { return std::bit_cast<uint32_t>(t.logprob); };
-  return a.tokens == b.tokens && a.text == b.text && a.finish == b.finish &&
-         std::ranges::equal(a.logprobs, b.logprobs, {}, bits, bits);
-}
-
-std::vector<CollectedAnswer> answers_of(Engine& engine, const std::vector<Request>& requests) {
-  auto answers = collect_answers(engine, requests);
-  EXPECT_TRUE(answers.ok()) << answers.message();
-  return answers.ok() ? *std::move(answers) : std::vector<CollectedAnswer>(requests.size());
 }
 
 // A model, and the guesses per step.

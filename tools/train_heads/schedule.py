@@ -1,8 +1,10 @@
-"""How long training takes and how large its steps are: so many epochs, or so many minutes."""
+"""The course of training: how long it takes, how large its steps are, and when heads are saved."""
 
 import glob
 import math
 import time
+
+import torch
 
 
 class Schedule:
@@ -50,3 +52,16 @@ def add_flags(parser, epochs, rate):
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--bf16", action="store_true", help="products in bfloat16")
     parser.add_argument("--seed", type=int, default=1)
+
+
+def train(training_of, args):
+    """Epoch after epoch of training_of(args), which has epoch(), save(when) and look()."""
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(args.threads)
+    training, epoch = training_of(args), 0
+    while training.epoch():
+        epoch += 1
+        if epoch % 2 == 0:
+            training.save(f"epoch {epoch}")
+        training.look()
+    training.save("at the end")

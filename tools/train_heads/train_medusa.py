@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 import medusa
 from hidden_dump import Stream, draft_vocabulary, recipe
-from schedule import Schedule, add_flags, files
+from schedule import Schedule, add_flags, files, train
 from target import Target
 
 
@@ -79,18 +79,5 @@ class Training:
         save_file(tensors, self.args.output, metadata=notes)
 
 
-def main():
-    args = parse()
-    torch.manual_seed(args.seed)
-    torch.set_num_threads(args.threads)
-    training, epoch = Training(args), 0
-    while training.epoch():
-        epoch += 1
-        if epoch % 2 == 0:
-            training.save(f"epoch {epoch}")
-        training.look()
-    training.save("at the end")
-
-
 if __name__ == "__main__":
-    main()
+    train(Training, parse())
