@@ -36,7 +36,11 @@ class LoadedModel {
   // `max_context` as of CausalLm::Limits.
   LoadedModel(const GgufFile& gguf, Isa isa, uint32_t threads, uint32_t block_size, KvType kv_type,
               uint32_t max_context = 0)
-      : pool_(threads), kernels_(kernel_table(isa)) {
+      : LoadedModel(gguf, kernel_table(isa), threads, block_size, kv_type, max_context) {}
+
+  LoadedModel(const GgufFile& gguf, const KernelTable& kernels, uint32_t threads, uint32_t block_size,
+              KvType kv_type, uint32_t max_context = 0)
+      : pool_(threads), kernels_(kernels) {
     auto loaded = CausalLm::load(gguf, kernels_, pool_,
                                  {.max_rows = 512, .max_logit_rows = 512, .max_context = max_context});
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();

@@ -16,13 +16,22 @@
 namespace kvasir {
 
 inline const std::vector<std::string>& tiny_names() {
-  static const std::vector<std::string> kNames = {
-      "llama-3",     "llama-biased",   "mistral",   "smollm3",
-      "granite",     "qwen2",          "qwen3",     "gemma",
-      "gemma2",      "gemma3",         "phi3-long", "phi4-mini",
-      "olmo2",       "olmo3",          "stablelm",  "stablelm-parallel",
-      "command-r",   "command-r-plus", "cohere2",   "deepseek-v2-lite",
-      "deepseek-v2", "deepseek-v3",    "minicpm3",  "plm"};
+  static const std::vector<std::string> kNames = {"llama-3",     "llama-biased",
+                                                  "mistral",     "smollm3",
+                                                  "granite",     "qwen2",
+                                                  "qwen3",       "gemma",
+                                                  "gemma2",      "gemma3",
+                                                  "phi3-long",   "phi4-mini",
+                                                  "olmo2",       "olmo3",
+                                                  "stablelm",    "stablelm-parallel",
+                                                  "command-r",   "command-r-plus",
+                                                  "cohere2",     "mixtral",
+                                                  "qwen2moe",    "qwen3moe",
+                                                  "olmoe",       "granitemoe",
+                                                  "gpt-oss",     "granitemoe-shared",
+                                                  "youtu-llm",   "deepseek-v2-lite",
+                                                  "deepseek-v2", "deepseek-v3",
+                                                  "minicpm3",    "plm"};
   return kNames;
 }
 

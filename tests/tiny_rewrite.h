@@ -71,7 +71,9 @@ inline Rewritten rewrite(const GgufFile& file, DType type, bool as_floats) {
     const auto& shape = t.view.shape;
     const std::vector<uint64_t> dims = dims_of(shape[0], shape[1], shape[2]);
     std::vector<std::byte> data(t.view.data, t.view.data + t.view.bytes());
-    const bool matrix = shape[1] > 1 && t.name.find("_norm") == std::string::npos;
+    // Tables of norms and biases are not matrices, and routers are never quantised.
+    const bool matrix = shape[1] > 1 && t.name.find("_norm") == std::string::npos &&
+                        !t.name.ends_with(".bias") && t.name.find("ffn_gate_inp") == std::string::npos;
     if (!matrix || shape[0] % info.block_elements != 0) {
       out.tensor(t.name, static_cast<uint32_t>(t.view.type), dims, data);
       continue;

@@ -53,10 +53,29 @@ std::string window_text(const ModelConfig& c) {
   return windowed == 0 ? "" : fmt::format("; {} layers see {} positions", windowed, window);
 }
 
+// ", feed-forward 5632", of as many layers as have no experts.
+std::string dense_text(const ModelConfig& c) {
+  const uint32_t dense = c.layers - c.layers_with_experts();
+  if (dense == 0) return "";
+  const std::string where = dense == c.layers ? "" : fmt::format(" in the first {}", dense);
+  return fmt::format(", feed-forward {}{}", c.ffn_dim, where);
+}
+
+void add_experts(Text out, const ModelFacts& facts) {
+  const MixtureShape& m = facts.config.mixture;
+  if (facts.config.layers_with_experts() == 0) return;
+  fmt::format_to(out, "  experts        {} of width {} in each of {} layers, a token goes to {}",
+                 m.router.experts, m.ffn_dim, facts.config.layers_with_experts(), m.router.used);
+  if (m.shared_ffn_dim > 0) fmt::format_to(out, " and to a shared one of width {}", m.shared_ffn_dim);
+  fmt::format_to(out, ": {} parameters\n", count_text(facts.active_parameters));
+}
+
 void add_memory(Text out, const ModelFacts& facts) {
   const uint64_t context = facts.kv_bytes_per_token * facts.config.context_length;
   fmt::format_to(out, "\nmemory\n");
   fmt::format_to(out, "  weights        {}\n", size_text(facts.packed_bytes));
+  if (facts.config.layers_with_experts() > 0)
+    fmt::format_to(out, "  read           {} of them for a token alone\n", size_text(facts.bytes_per_token));
   fmt::format_to(out, "  KV cache       {} per token as {}{}; {} for one full context\n",
                  size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type), sharing_text(facts.config),
                  size_text(context));
@@ -72,8 +91,8 @@ std::string as_text(const ModelFacts& facts, Isa isa) {
                  size_text(facts.file_bytes), facts.gguf_version, facts.tensors);
   fmt::format_to(out, "  architecture   {}, {} parameters{}{}\n", c.architecture,
                  count_text(c.parameter_count), facts.quantization.empty() ? "" : ", ", facts.quantization);
-  fmt::format_to(out, "  layers         {} of width {}, feed-forward {}\n", c.layers, c.hidden_dim,
-                 c.ffn_dim);
+  fmt::format_to(out, "  layers         {} of width {}{}\n", c.layers, c.hidden_dim, dense_text(c));
+  add_experts(out, facts);
   if (c.mla)
     fmt::format_to(out,
                    "  attention      MLA: {} heads of {}, latent of {} and rotated key of {} for all{}\n",
@@ -116,6 +135,13 @@ std::string as_json(const ModelFacts& facts, Isa isa) {
   out.field("vocab_size", c.vocab_size)
       .field("tokenizer", facts.tokenizer)
       .field("chat_template", facts.has_chat_template);
+  out.field("active_parameters", facts.active_parameters)
+      .field("experts", c.mixture.router.experts)
+      .field("experts_used", c.mixture.router.used)
+      .field("expert_ffn_dim", c.mixture.ffn_dim)
+      .field("shared_ffn_dim", c.mixture.shared_ffn_dim)
+      .field("layers_with_experts", c.layers_with_experts())
+      .field("weight_bytes_per_token", facts.bytes_per_token);
   out.field("weight_bytes", facts.packed_bytes).field("kv_bytes_per_token", facts.kv_bytes_per_token);
   out.field("kv_cache_dtype", kv_type_name(facts.kv_type));
   out.field("isa", isa_name(isa)).key("formats").begin_array();

@@ -49,9 +49,37 @@ uint64_t packed_bytes(const TensorView& view) {
   return packed_panel_bytes(view.type, k) * ((view.rows() + kPanel - 1) / kPanel);
 }
 
+// Whether a tensor holds experts that a router chooses from: of all together, or of one ("ffn_up.3.weight").
+bool holds_experts(const std::string& name) {
+  if (name.find("_exps.") != std::string::npos) return true;
+  for (const char* part : {"ffn_gate.", "ffn_up.", "ffn_down."}) {
+    const size_t at = name.find(part);
+    if (at == std::string::npos) continue;
+    const size_t next = at + std::string_view(part).size();
+    return next < name.size() && name[next] >= '0' && name[next] <= '9';
+  }
+  return false;
+}
+
+// What one token uses of a tensor.
+void add_use(const TensorInfo& tensor, bool own_head, ModelFacts* facts) {
+  const RouterShape& router = facts->config.mixture.router;
+  const uint64_t elements = tensor.view.elements(), bytes = packed_bytes(tensor.view);
+  if (router.experts > 0 && holds_experts(tensor.name)) {
+    facts->active_parameters += elements / router.experts * router.used;
+    facts->bytes_per_token += bytes / router.experts * router.used;
+    return;
+  }
+  const bool looked_up = own_head && tensor.name == "token_embd.weight";
+  facts->active_parameters += elements;
+  facts->bytes_per_token += looked_up ? tensor.view.row_bytes() : bytes;
+}
+
 void add_tensors(const GgufFile& file, ModelFacts* facts) {
   std::map<DType, ModelFacts::Format> formats;
+  const bool own_head = file.find_tensor("output.weight") != nullptr;
   for (const TensorInfo& tensor : file.tensors()) {
+    add_use(tensor, own_head, facts);
     ModelFacts::Format& format =
         formats.try_emplace(tensor.view.type, ModelFacts::Format{tensor.view.type}).first->second;
     ++format.tensors;
@@ -89,8 +117,7 @@ Result<ModelFacts> read_model_facts(const std::string& path, KvType kv_type) {
   facts.gguf_version = file.version();
   facts.tensors = file.tensors().size();
   KVASIR_ASSIGN_OR_RETURN(const std::string architecture, metadata.require_string("general.architecture"));
-  KVASIR_ASSIGN_OR_RETURN(const ArchSpec* arch, find_architecture(architecture));
-  KVASIR_ASSIGN_OR_RETURN(facts.config, arch->read_config(metadata));
+  KVASIR_ASSIGN_OR_RETURN(facts.config, read_model_config(metadata));
   facts.config.architecture = architecture;
   facts.config.parameter_count = 0;
   KVASIR_ASSIGN_OR_RETURN(facts.name, text_of(metadata, "general.name"));

@@ -34,8 +34,10 @@ struct ModelFacts {
   ModelConfig config;
   std::string tokenizer;  // "gpt2 (smollm)"
   bool has_chat_template = false;
-  std::vector<Format> formats;  // most bytes first
-  uint64_t packed_bytes = 0;    // the weights in memory
+  std::vector<Format> formats;     // most bytes first
+  uint64_t packed_bytes = 0;       // the weights in memory
+  uint64_t active_parameters = 0;  // that one token makes use of: all but the experts it does not choose
+  uint64_t bytes_per_token = 0;    // of weights that its step reads, alone
   KvType kv_type = KvType::kF16;
   uint64_t kv_bytes_per_token = 0;  // in a pool of that type
 };

@@ -19,10 +19,15 @@ constexpr double kMiB = 1048576.0;
 
 // The architecture by GGUF's name, of a Hugging Face model type as well.
 std::string gguf_architecture(const std::string& type) {
-  if (type == "mistral") return "llama";
+  if (type == "mistral" || type == "mixtral") return "llama";
   if (type == "gemma3_text") return "gemma3";
   if (type == "olmo3") return "olmo2";
   if (type == "cohere") return "command-r";
+  if (type == "deepseek_v2" || type == "deepseek_v3") return "deepseek2";
+  if (type == "granitemoeshared") return "granitemoe";
+  if (type == "qwen2_moe") return "qwen2moe";
+  if (type == "qwen3_moe") return "qwen3moe";
+  if (type == "gpt_oss") return "gpt-oss";
   return type;
 }
 
@@ -50,15 +55,9 @@ struct Serve {
 
 Serve serve_line(const PlanRequest& request) {
   const PlanInput& in = request.input;
-  // DeepSeek's files are all of one architecture, which is not run with experts.
-  const bool deepseek = in.shape.architecture.starts_with("deepseek");
-  const bool experts = deepseek && in.shape.moe_layers() > 0;
-  const Result<const ArchSpec*> arch =
-      find_architecture(deepseek ? "deepseek2" : gguf_architecture(in.shape.architecture));
-  if (!arch.ok() || experts)
-    return {fmt::format("kvasir serve does not run the architecture {}{}", in.shape.architecture,
-                        experts ? " with experts" : ""),
-            false};
+  const Result<const ArchSpec*> arch = find_architecture(gguf_architecture(in.shape.architecture));
+  if (!arch.ok())
+    return {fmt::format("kvasir serve does not run the architecture {}", in.shape.architecture), false};
   const std::optional<uint64_t> most = conversations_in_memory(in);
   if (most && *most == 0)
     return {fmt::format(

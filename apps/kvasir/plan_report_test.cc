@@ -209,9 +209,16 @@ TEST(PlanReport, ServesOnlyWhatTheEngineRuns) {
   EXPECT_TRUE(report({}).serves);
   EXPECT_TRUE(report({.model = "Mistral 7B"}).serves);
   EXPECT_TRUE(report({.model = "Gemma 3 1B"}).serves);
-  const PlanReport mla = report({.model = "DeepSeek-V2-Lite"});
-  EXPECT_FALSE(mla.serves);
-  EXPECT_THAT(mla.serve, HasSubstr("does not run the architecture deepseek_v2"));
+  EXPECT_TRUE(report({.model = "Mixtral 8x7B"}).serves);
+  EXPECT_TRUE(report({.model = "DeepSeek-V2-Lite"}).serves);
+  ModelShape other = *shape_by_name("Llama 3.1 8B");
+  other.architecture = "mamba2";
+  auto request = plan_request({}, other, *machine_by_name("EPYC 9654"));
+  ASSERT_TRUE(request.ok()) << request.message();
+  const auto made = make_plan_report(*std::move(request));
+  ASSERT_TRUE(made.ok()) << made.message();
+  EXPECT_FALSE(made->serves);
+  EXPECT_THAT(made->serve, HasSubstr("does not run the architecture mamba2"));
 }
 
 TEST(PlanReport, SaysWhenNothingFits) {

@@ -11,6 +11,7 @@ engine that cannot open a file is named in the table and left out.
     bench/peers/compare.py [--engines kvasir,...] [--models smollm2,...] [--long | --tests pp512,...]
                            [--rounds N] [--threads N] [--no-http] [--output FILE]
 
+`--models moe` is a mixture of experts with random weights, which make_moe.py writes.
 `make bench-peers` builds and installs the engines first. The table goes to bench/results/peers.md. The long tests
 take an hour for the four models.
 """
@@ -34,6 +35,7 @@ MODELS = {
     "qwen-0.5b": "qwen2.5-coder-0.5b-instruct-q4_k_m",
     "qwen-1.5b": "qwen2.5-coder-1.5b-instruct-q4_k_m",
 }
+MADE = {"moe": "random-moe"}  # by make_moe.py; measured only where it is named
 TITLES = {
     "pp512": "prefill 512",
     "tg64": "decode, batch 1",
@@ -159,7 +161,7 @@ def describe_accuracy(engine, model, stem):
 
 
 def report_model(all_engines, name, options, text):
-    stem = MODELS[name]
+    stem = (MODELS | MADE)[name]
     model = ROOT / "models" / f"{stem}.gguf"
     say(name)
     best, refused = openers(all_engines, model, options.tests)
@@ -176,7 +178,8 @@ def report_model(all_engines, name, options, text):
             rows.append((f"{CLIENTS} HTTP clients, output", rates))
         notes += describe_http(loads)
     notes += describe_settings(able, best)
-    notes += [describe_accuracy(engine, model, stem) for engine in able if hasattr(engine, "accuracy")]
+    if name in MODELS:
+        notes += [describe_accuracy(engine, model, stem) for engine in able if hasattr(engine, "accuracy")]
     lines = table([engine.name for engine in all_engines], rows, refused)
     return [f"## {stem}", "", *lines, "", *([*notes, ""] if notes else [])]
 
@@ -187,8 +190,8 @@ def arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--engines", type=names_of(engines.ENGINES), default=list(engines.ENGINES),
                         help="comma-separated: " + ", ".join(engines.ENGINES))
-    parser.add_argument("--models", type=names_of(MODELS), default=list(MODELS),
-                        help="comma-separated: " + ", ".join(MODELS))
+    parser.add_argument("--models", type=names_of(MODELS | MADE), default=list(MODELS),
+                        help="comma-separated: " + ", ".join(MODELS | MADE))
     parser.add_argument("--long", action="store_const", const=list(TITLES), dest="tests",
                         help="also 8 sequences of 2,048 tokens, and one of 4,096")
     parser.add_argument("--tests", type=names_of(TITLES), default=list(engines.SHORT_TESTS),

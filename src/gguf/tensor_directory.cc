@@ -37,11 +37,18 @@ struct Entry {
   uint64_t offset = 0;  // from the start of the data section
 };
 
+std::string readable_types() {
+  std::string names;
+  for (const DTypeInfo& info : dtype_table())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+  return names;
+}
+
 Status unknown_type(const std::string& name, uint32_t type) {
   for (const OtherType& other : kOtherTypes)
     if (other.number == type)
-      return unsupported(
-          fmt::format("tensor {} has type {} ({}), which cannot be read", name, type, other.name));
+      return unsupported(fmt::format("tensor {} has type {} ({}), which cannot be read: {} can", name, type,
+                                     other.name, readable_types()));
   return unsupported(fmt::format("tensor {} has type {}, which is not known", name, type));
 }
 

@@ -59,9 +59,11 @@ void expect_equal(const AttentionParam& p, const Case& c, const std::string& wha
             c.head_dim, c.units, c.latent);
   kv.write_all(91);
   const Family family(kv, c.prefix, c.own);
+  const bool sunk = c.window == 0 && c.latent == 0;  // latent rows have no sinks
   const AttentionKnobs knobs{.kv_head = c.latent == 0 ? 1u : 0u,
                              .window = c.window,
-                             .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+                             .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                             .sink = sunk ? 0.5f : AttentionKnobs{}.sink};
   TestRows all;
   std::vector<AttentionSequence> sequences;
   std::vector<float> want;

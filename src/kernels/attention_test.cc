@@ -26,7 +26,7 @@ std::vector<double> stored_query(const std::vector<float>& q, KvType type) {
 
 // The softmax of one row in double precision, over K and V as stored.
 std::vector<double> exact_row(const TestKv& kv, const std::vector<float>& q, uint32_t position,
-                              const AttentionKnobs& knobs) {
+                              const AttentionKnobs& knobs, double sink) {
   const uint32_t head_dim = kv.planes().head_dim;
   const uint32_t first = knobs.window != 0 && position + 1 > knobs.window ? position + 1 - knobs.window : 0;
   const std::vector<double> query = stored_query(q, kv.planes().type);
@@ -37,8 +37,8 @@ std::vector<double> exact_row(const TestKv& kv, const std::vector<float>& q, uin
     s *= knobs.scale;
     scores.push_back(knobs.softcap == 0.0f ? s : knobs.softcap * std::tanh(s / knobs.softcap));
   }
-  const double max = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
+  const double max = std::max(sink, *std::max_element(scores.begin(), scores.end()));
+  double sum = std::exp(sink - max);
   std::vector<double> out(head_dim);
   for (uint32_t t = first; t <= position; ++t) {
     const double weight = std::exp(scores[t - first] - max);
@@ -51,14 +51,18 @@ std::vector<double> exact_row(const TestKv& kv, const std::vector<float>& q, uin
 
 TEST_P(Attention, IsAccurate) {
   for (const uint32_t position : {0u, 1u, 15u, 63u, 64u, 200u, 1023u, 1024u, 1500u, 2999u}) {
-    for (const AttentionKnobs knobs :
-         {AttentionKnobs{}, {.window = 100}, {.softcap = 5.0f}, {.scale = 1.5f}}) {
+    for (const AttentionKnobs knobs : {AttentionKnobs{},
+                                       {.window = 100},
+                                       {.softcap = 5.0f},
+                                       {.scale = 1.5f},
+                                       {.sink = 1.0f},
+                                       {.sink = 50.0f}}) {
       TestKv kv(GetParam().type, position + 1, 32, 1, 64);
       kv.write_all(position);
       const TestRows rows(position, position + 1, 3, 64, 17);
       const std::vector<float> got = attend_all(GetParam().isa, kv, rows, knobs);
       for (size_t r = 0; r < rows.size(); ++r) {
-        const std::vector<double> want = exact_row(kv, rows.q[r], position, knobs);
+        const std::vector<double> want = exact_row(kv, rows.q[r], position, knobs, sink_of(knobs, rows.q[r]));
         for (uint32_t d = 0; d < 64; ++d) ASSERT_NEAR(got[r * 64 + d], want[d], 2e-5) << position;
       }
     }
@@ -78,7 +82,8 @@ TEST_P(Attention, EqualsTheReferenceOnRandomShapes) {
     const AttentionKnobs knobs{.kv_head = heads - 1,
                                .window = pick({0, 0, 1, 5, 16, 17, 64, 100, 512, 4096}),
                                .softcap = pick({0, 0, 20}) * 1.0f,
-                               .scale = 1.0f / std::sqrt(static_cast<float>(head_dim))};
+                               .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
+                               .sink = pick({0, 1}) == 0 ? AttentionKnobs{}.sink : 0.5f};
     kv.write_all(random());
     const uint32_t first = context - tokens;
     if (knobs.window != 0 && first + 1 > knobs.window) kv.leave_window(first + 1 - knobs.window);

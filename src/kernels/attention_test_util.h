@@ -1,7 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -153,7 +155,12 @@ struct AttentionKnobs {
   uint32_t window = 0;
   float softcap = 0.0f;
   float scale = 0.125f;
+  float sink = -std::numeric_limits<float>::infinity();  // plus the first value of a row's query
 };
+
+inline float sink_of(const AttentionKnobs& knobs, const std::vector<float>& q) {
+  return knobs.sink + q[0];
+}
 
 // Arguments of a call and what they point to; the results are out, [rows][value_dim].
 struct TestCall {
@@ -176,6 +183,8 @@ struct TestCall {
     args.window = knobs.window;
     args.scale = knobs.scale;
     args.softcap = knobs.softcap;
+    for (size_t r = begin; r < end; ++r) sinks.push_back(sink_of(knobs, rows.q[r]));
+    if (std::isfinite(knobs.sink)) args.sinks = sinks.data();
   }
   TestCall(const TestCall&) = delete;
 
@@ -206,12 +215,13 @@ struct TestCall {
       const uint32_t seen = args.window != 0 && position + 1 > args.window ? position + 1 - args.window : 0;
       const uint32_t first = seen / kAttnSplit;
       kernel_table(isa).merge_attention(partials.data() + r * per_row + size_t{first - cuts[0]} * width,
-                                        position / kAttnSplit + 1 - first, args.kv.value_dim(), results[r]);
+                                        position / kAttnSplit + 1 - first, args.kv.value_dim(), sinks[r],
+                                        results[r]);
     }
   }
 
   std::vector<const float*> q;
-  std::vector<float> out;
+  std::vector<float> out, sinks;
   std::vector<float*> results;
   AttentionSequence sequence;
   AttentionArgs args;

@@ -59,7 +59,7 @@ TEST_P(Elementwise, EqualsTheReferenceForEveryLength) {
     expect_equal(x, [&](const KernelTable& t, float* y) { t.add(w.data(), n, y); });
     expect_equal(x, [&](const KernelTable& t, float* y) { t.scale(0.3f, n, y); });
     expect_equal(x, [&](const KernelTable& t, float* y) { t.softcap(2.5f, n, y); });
-    for (const Activation act : {Activation::kSilu, Activation::kGeluTanh}) {
+    for (const Activation act : {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSwiglu}) {
       for (const float spread : {1.0f, 10.0f, 100.0f}) {
         const std::vector<float> gate = normal_values(n, spread, n + 2);
         expect_equal(zero,
@@ -116,6 +116,18 @@ TEST_P(Elementwise, GatedActivationIsAccurate) {
   for (size_t i = 0; i < y.size(); ++i) {
     const double want = gate[i] / (1.0 + std::exp(-static_cast<double>(gate[i]))) * up[i];
     ASSERT_NEAR(y[i], want, 1e-6 * std::fabs(want));
+  }
+}
+
+TEST_P(Elementwise, ClampedSwigluIsAccurate) {
+  const std::vector<float> gate = normal_values(1000, 5.0f, 1);
+  const std::vector<float> up = normal_values(1000, 5.0f, 2);
+  std::vector<float> y(1000);
+  table().gated_act(Activation::kClampedSwiglu, gate.data(), up.data(), 1000, y.data());
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double g = std::min(gate[i], 7.0f), u = std::clamp(up[i], -7.0f, 7.0f);
+    const double want = g / (1.0 + std::exp(-1.702 * g)) * (u + 1.0);
+    ASSERT_NEAR(y[i], want, 2e-6 * std::fabs(want) + 1e-30);
   }
 }
 

@@ -26,6 +26,11 @@ struct PackedMatrix {
   uint32_t panels() const { return (n + kPanelCols - 1) / kPanelCols; }
   const std::byte* panel(uint32_t p) const { return data + p * panel_bytes; }
   bool present() const { return data != nullptr; }
+  // Panels [begin, end) as a matrix of their own.
+  PackedMatrix part(uint32_t begin, uint32_t end) const {
+    const uint32_t last = end * kPanelCols < n ? end * kPanelCols : n;
+    return {type, last - begin * kPanelCols, k, panel_bytes, panel(begin)};
+  }
 };
 
 // M activation rows quantised per 32 values to int8 (docs/numerics.md, rule 1): d = max|a| / 127, q =

@@ -106,6 +106,10 @@ struct AttentionArgs {
   uint32_t window = 0;
   float scale = 1.0f;    // applied to q before the product
   float softcap = 0.0f;  // 0: none; else s = cap * tanh(s / cap)
+  // [rows] or null: one more score of each row, which no position has and whose V is zero. It joins as a
+  // partial result of its own behind all others; calls for partial results leave it to merge_attention. Null
+  // where rows are latent.
+  const float* sinks = nullptr;
   // A call for some splits only: partials[r] takes row r's partial result of split split_begin, the results
   // of later splits follow it; nothing is written for a split that the row does not see, and `out` is not
   // used. merge_attention makes the result from them.
@@ -128,7 +132,12 @@ struct LogitScan {
   bool unsound;
 };
 
-enum class Activation : uint8_t { kSilu, kGeluTanh, kRelu };
+enum class Activation : uint8_t {
+  kSilu,
+  kGeluTanh,
+  kRelu,
+  kClampedSwiglu,  // gpt-oss: act(min(g, 7)) * (clamp(u, -7, 7) + 1), where act(x) = x * sigmoid(1.702 x)
+};
 enum class RopeKind : uint8_t {
   kNorm,  // rotates pairs (2i, 2i+1)
   kNeox,  // rotates pairs (i, i + n_rot/2)
@@ -152,7 +161,7 @@ struct KernelTable {
   // mean)^2; both sums in sixteen strided partial sums and one fixed tree. b may be null, y may be x.
   void (*layer_norm)(const float* x, const float* w, const float* b, uint32_t n, float eps, float* y);
 
-  // y[i] = act(gate[i]) * up[i]
+  // y[i] = act(gate[i]) * up[i], or what the activation says
   void (*gated_act)(Activation act, const float* gate, const float* up, uint32_t n, float* y);
 
   // Rotates the first n_rot of a head's values in place; cos and sin hold n_rot/2 factors.
@@ -169,9 +178,9 @@ struct KernelTable {
   void (*store_kv)(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
                    const float* v);
   void (*attention)(const AttentionArgs& args);
-  // The result of one row from its `count` >= 1 neighbouring partial results, merged in ascending order:
-  // the bits that one call for all splits gives.
-  void (*merge_attention)(const float* partials, uint32_t count, uint32_t value_dim, float* out);
+  // The result of one row from its `count` >= 1 neighbouring partial results, merged in ascending order, and
+  // its sink (-infinity: none): the bits that one call for all splits gives.
+  void (*merge_attention)(const float* partials, uint32_t count, uint32_t value_dim, float sink, float* out);
 
   // Whether any of n logits is NaN or +infinity, and the largest that is not NaN (-infinity if there is
   // none).

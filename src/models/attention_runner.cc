@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/check.h"
 
@@ -85,19 +86,19 @@ void AttentionRunner::ready_all(Worker& worker, const ForwardBatch& batch, const
 }
 
 void AttentionRunner::run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
-                          const StepBuffers& buffers, const LayerHeads* heads) {
+                          const StepBuffers& buffers, const LayerHeads* heads, const float* sinks) {
   Group& group = groups_[kv.layout().layer(layer).group];
   const bool alone = group.plan.rows_stand_alone();
   if (heads != nullptr && !alone) ready_all(worker, batch, *heads);
-  run_items(worker, {batch, kv, buffers, layer, group, alone ? heads : nullptr, quantizes_items_});
+  run_items(worker, {batch, kv, buffers, layer, group, alone ? heads : nullptr, sinks, quantizes_items_});
   worker.barrier();
   if (!quantizes_items_) quantize_rows(worker, batch, buffers);
 }
 
 void AttentionRunner::run_last(Worker& worker, const ForwardBatch& last, const KvStore& kv, uint32_t layer,
-                               const StepBuffers& buffers) {
+                               const StepBuffers& buffers, const float* sinks) {
   Group& group = last_groups_[kv.layout().layer(layer).group];
-  run_items(worker, {last, kv, buffers, layer, group, nullptr, false});
+  run_items(worker, {last, kv, buffers, layer, group, nullptr, sinks, false});
   worker.barrier();
 }
 
@@ -128,6 +129,7 @@ void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& lay
   std::array<const float*, kMaxRows> q;
   std::array<float*, kMaxRows> out;
   std::array<int32_t, kMaxRows> positions;
+  std::array<float, kMaxRows> sinks;
   uint32_t n = 0;
   for (size_t u = 0; u < units.size(); ++u) {
     const AttentionPlan::Unit& unit = units[u];
@@ -137,6 +139,7 @@ void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& lay
     for (uint32_t r = 0; r < rows; ++r, ++n) {
       q[n] = layer.buffers.q + query_of(unit, item.kv_head, r);
       out[n] = result_of(unit, item.kv_head, r, layer);
+      if (layer.sinks != nullptr) sinks[n] = layer.sinks[item.kv_head * query_group_ + r % query_group_];
       positions[n] = layer.batch.positions[unit.first_row + r / query_group_];
       if (item.partial) {
         const uint32_t first = layer.group.plan.partials_of(unit, item.kv_head, r);
@@ -157,6 +160,7 @@ void AttentionRunner::run_item(const AttentionPlan::Item& item, const Layer& lay
                       .window = config_.windows[layer.index],
                       .scale = config_.attention_scale,
                       .softcap = config_.attention_softcap,
+                      .sinks = layer.sinks == nullptr ? nullptr : sinks.data(),
                       .partials = item.partial ? out.data() : nullptr,
                       .split_begin = item.split_begin,
                       .split_end = item.split_end,
@@ -185,7 +189,9 @@ void AttentionRunner::merge(const AttentionPlan::Unit& unit, uint32_t kv_head, c
     const uint32_t position = unit.first_position + r / query_group_;
     const uint32_t first = first_visible(config_.windows[layer.index], position) / kAttnSplit;
     const uint32_t at = layer.group.plan.partials_of(unit, kv_head, r) + first - unit.first_split;
-    kernels_.merge_attention(partial(at), position / kAttnSplit + 1 - first, config_.value_dim(),
+    const float sink = layer.sinks == nullptr ? -std::numeric_limits<float>::infinity()
+                                              : layer.sinks[kv_head * query_group_ + r % query_group_];
+    kernels_.merge_attention(partial(at), position / kAttnSplit + 1 - first, config_.value_dim(), sink,
                              result_of(unit, kv_head, r, layer));
   }
 }

@@ -32,15 +32,15 @@ class AttentionRunner {
   // One layer of the planned batch: reads buffers.q and the pool, writes buffers.attn (with MLA
   // buffers.mla.latent) and its quantised form. Before that makes the rows `heads` ready, each where its
   // attention is computed if nobody else sees it, as in a step of single decodes; else all of them first.
-  // Null: they are ready. Items go to whichever worker is free: the order cannot touch a result. Ends at a
-  // barrier.
+  // Null: they are ready. `sinks` is null or has one score per head. Items go to whichever worker is free:
+  // the order cannot touch a result. Ends at a barrier.
   void run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, uint32_t layer,
-           const StepBuffers& buffers, const LayerHeads* heads);
+           const StepBuffers& buffers, const LayerHeads* heads, const float* sinks);
 
   // The layer behind which only the rows of `last`, as planned, go on: reads and writes these rows of the
   // buffers as run() does, all of whose rows are ready. Nothing is quantised. Ends at a barrier.
   void run_last(Worker& worker, const ForwardBatch& last, const KvStore& kv, uint32_t layer,
-                const StepBuffers& buffers);
+                const StepBuffers& buffers, const float* sinks);
 
   size_t bytes() const { return partials_.size(); }
 
@@ -61,6 +61,7 @@ class AttentionRunner {
     uint32_t index;
     Group& group;
     const LayerHeads* heads;  // null: all rows are ready
+    const float* sinks;       // [heads] or null
     bool quantized;           // whether results are quantised where they are computed
   };
 

@@ -11,7 +11,7 @@ using Need = TensorBinder::Need;
 class LayerBinder {
  public:
   LayerBinder(TensorBinder& binder, const ModelConfig& config, uint32_t index)
-      : b_(binder), c_(config), prefix_(fmt::format("blk.{}.", index)) {}
+      : b_(binder), c_(config), index_(index), prefix_(fmt::format("blk.{}.", index)) {}
 
   void bind(LayerWeights& l) {
     bind_norms(l);
@@ -19,7 +19,11 @@ class LayerBinder {
     bind_head_norms(l);
     b_.matrix(name("attn_output.weight"), c_.hidden_dim, c_.attn_dim(), l.o);
     b_.floats(name("attn_output.bias"), c_.hidden_dim, l.o_bias, Need::kOptional);
-    bind_feed_forward(l.ffn);
+    if (c_.attention_sinks) b_.floats(name("attn_sinks.weight"), c_.heads, l.sinks, Need::kRequired);
+    if (c_.has_experts(index_))
+      bind_mixture(l.mixture);
+    else
+      bind_feed_forward("", c_.ffn_dim, l.ffn);
   }
 
  private:
@@ -34,8 +38,8 @@ class LayerBinder {
   void bind_norms(LayerWeights& l) {
     const BlockInputs inputs = c_.block_inputs;
     if (inputs != BlockInputs::kPlain) norm("attn_norm", l.attn_norm, Need::kRequired);
-    if (inputs == BlockInputs::kNormed) norm("ffn_norm", l.ffn_norm, Need::kRequired);
-    if (inputs == BlockInputs::kMaybeSharedNorm) norm("ffn_norm", l.ffn_norm, Need::kOptional);
+    if (inputs == BlockInputs::kNormed) norm(c_.ffn_norm, l.ffn_norm, Need::kRequired);
+    if (inputs == BlockInputs::kMaybeSharedNorm) norm(c_.ffn_norm, l.ffn_norm, Need::kOptional);
     if (!c_.branch_norms) return;
     norm("post_attention_norm", l.post_attn_norm, Need::kRequired);
     norm("post_ffw_norm", l.post_ffn_norm, Need::kRequired);
@@ -116,23 +120,60 @@ class LayerBinder {
 
   // Up alone; or gate and up of their own; or, where no gate is found, one matrix with the rows of both in
   // this order.
-  void bind_feed_forward(FeedForwardWeights& f) {
-    const std::string gate = name("ffn_gate.weight"), up = name("ffn_up.weight");
-    const uint64_t n = c_.ffn_dim, k = c_.hidden_dim;
+  void bind_feed_forward(const char* kind, uint64_t n, FeedForwardWeights& f) {
+    const auto part = [&](const char* of, const char* what) {
+      return name(fmt::format("ffn_{}{}.{}", of, kind, what));
+    };
+    const std::string gate = part("gate", "weight"), up = part("up", "weight");
+    const uint64_t k = c_.hidden_dim;
     if (!c_.gated) {
       b_.matrix(up, n, k, f.up);
-      b_.floats(name("ffn_up.bias"), n, f.up_bias, Need::kOptional);
+      b_.floats(part("up", "bias"), n, f.up_bias, Need::kOptional);
     } else if (!b_.has(gate) && is_twice(up, n)) {
       b_.some_rows(up, 0, n, 2 * n, k, f.gate);
       b_.some_rows(up, n, n, 2 * n, k, f.up);
     } else {
       b_.matrix(gate, n, k, f.gate);
       b_.matrix(up, n, k, f.up);
-      b_.floats(name("ffn_gate.bias"), n, f.gate_bias, Need::kOptional);
-      b_.floats(name("ffn_up.bias"), n, f.up_bias, Need::kOptional);
+      b_.floats(part("gate", "bias"), n, f.gate_bias, Need::kOptional);
+      b_.floats(part("up", "bias"), n, f.up_bias, Need::kOptional);
     }
-    b_.matrix(name("ffn_down.weight"), k, n, f.down);
-    b_.floats(name("ffn_down.bias"), k, f.down_bias, Need::kOptional);
+    b_.matrix(part("down", "weight"), k, n, f.down);
+    b_.floats(part("down", "bias"), k, f.down_bias, Need::kOptional);
+  }
+
+  void bind_mixture(MixtureWeights& m) {
+    const uint32_t experts = c_.mixture.router.experts;
+    const uint64_t k = c_.hidden_dim, n = c_.mixture.ffn_dim;
+    b_.matrix(name("ffn_gate_inp.weight"), experts, k, m.router);
+    b_.floats(name("ffn_gate_inp.bias"), experts, m.router_bias, Need::kOptional);
+    b_.floats(name("exp_probs_b.bias"), experts, m.selection_bias, Need::kOptional);
+    if (b_.has(name("ffn_gate_up_exps.weight"))) {
+      bind_experts("gate_up", 2 * n, k, m.gate);
+      m.up = m.gate;
+      m.gate.n = m.up.n = static_cast<uint32_t>(n);
+      m.up.first = m.up.n / kPanelCols;
+    } else {
+      bind_experts("gate", n, k, m.gate);
+      bind_experts("up", n, k, m.up);
+    }
+    bind_experts("down", k, n, m.down);
+    if (c_.mixture.shared_ffn_dim == 0) return;
+    bind_feed_forward("_shexp", c_.mixture.shared_ffn_dim, m.shared);
+    b_.matrix(name("ffn_gate_inp_shexp.weight"), 1, k, m.shared_router, Need::kOptional);
+  }
+
+  // One tensor of all experts, or as the first files of Mixtral have it, one of each.
+  void bind_experts(const char* part, uint64_t n, uint64_t k, ExpertMatrix& m) {
+    const uint32_t experts = c_.mixture.router.experts;
+    const auto apart = [&](uint32_t e) { return name(fmt::format("ffn_{}.{}.weight", part, e)); };
+    if (b_.has(apart(0)))
+      b_.experts_apart(apart, experts, n, k, m.all);
+    else
+      b_.experts(name(fmt::format("ffn_{}_exps.weight", part)), experts, n, k, m.all);
+    b_.table(name(fmt::format("ffn_{}_exps.bias", part)), n, experts, m.bias, Need::kOptional);
+    m.n = static_cast<uint32_t>(n);
+    m.stride = m.n / kPanelCols;
   }
 
   bool is_twice(const std::string& tensor, uint64_t rows) const {
@@ -142,6 +183,7 @@ class LayerBinder {
 
   TensorBinder& b_;
   const ModelConfig& c_;
+  uint32_t index_;
   std::string prefix_;
 };
 

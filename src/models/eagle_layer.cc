@@ -143,7 +143,7 @@ void EagleLayer::attend(Worker& worker, const EagleBatch& batch, const QuantRows
   const ForwardBatch as_forward = {
       .tokens = batch.tokens, .positions = batch.positions, .sequences = batch.sequences, .logit_rows = {}};
   const LayerHeads heads(ops_, layer_, limits_.max_rows, as_forward, *kv_, 0);
-  attention_.run(worker, as_forward, *kv_, 0, buffers_, &heads);
+  attention_.run(worker, as_forward, *kv_, 0, buffers_, &heads, nullptr);
   ops_.add_branch(worker, layer_.o, nullptr, buffers_.attn_q, buffers_.attn, rows, {});
 }
 

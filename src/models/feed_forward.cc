@@ -1,29 +1,28 @@
 #include "models/feed_forward.h"
 
 #include <algorithm>
+#include <span>
 
 namespace kvasir {
-namespace {
-
-// With many rows, gate and up go this many panels at a time: 128 columns of 512 rows fill half of a 1 MiB
-// cache. With few, one stretch reads each matrix as one stream.
-constexpr uint32_t kStretchRows = 24;
-constexpr uint64_t kStretchPanels = 8;
-
-}  // namespace
 
 // A worker activates the very columns it computed, a stretch at a time while they are still in its cache.
+void GatedFeedForward::hidden(const Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
+                              uint32_t rows) const {
+  const auto share = worker.share(weights.up.panels(), 2);
+  const auto begin = static_cast<uint32_t>(share.first), end = static_cast<uint32_t>(share.second);
+  const uint32_t stretch = LayerOps::stretch(rows, end - begin);
+  for (uint32_t panel = begin; panel < end; panel += stretch)
+    gate_and_up(weights, x, rows, panel, std::min(end, panel + stretch),
+                ops_.buffers().scratch(worker.index()));
+}
+
 void GatedFeedForward::run(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
                            uint32_t rows, const NormWeights& post_norm, PhaseClock& clock) const {
   const StepBuffers& b = ops_.buffers();
-  const auto [begin, end] = worker.share(weights.up.panels(), 2);
-  const uint64_t stretch = rows >= kStretchRows ? kStretchPanels : end - begin;
-  for (uint64_t panel = begin; panel < end; panel += stretch)
-    gate_and_up(weights, x, rows, static_cast<uint32_t>(panel),
-                static_cast<uint32_t>(std::min(end, panel + stretch)), b.scratch(worker.index()));
+  hidden(worker, weights, x, rows);
   worker.barrier();
   clock.mark(StepPhase::kGateUp);
-  ops_.add_branch(worker, weights.down, weights.down_bias, b.ffn_q, b.gate, rows, post_norm);
+  ops_.add_branch(worker, weights.down, weights.down_bias, hidden_rows(weights), b.gate, rows, post_norm);
   clock.mark(StepPhase::kDown);
 }
 
@@ -32,7 +31,7 @@ void GatedFeedForward::gate_and_up(const FeedForwardWeights& weights, const Norm
                                    uint32_t panel_begin, uint32_t panel_end, std::byte* scratch) const {
   const StepBuffers& b = ops_.buffers();
   const KernelTable& kernels = ops_.kernels();
-  const uint32_t f = ops_.config().ffn_dim;
+  const uint32_t f = weights.up.n;
   const LayerOps::Product parts[] = {{&weights.gate, weights.gate_bias, b.gate, f},
                                      {&weights.up, weights.up_bias, b.up, f}};
   const bool gated = weights.gate.present();
@@ -55,7 +54,8 @@ void GatedFeedForward::gate_and_up(const FeedForwardWeights& weights, const Norm
     const float* up = b.up + r * static_cast<size_t>(f) + first;
     kernels.gated_act(ops_.config().activation, gated ? out : up, up, count, out);
   }
-  kernels.quantize_rows(b.gate + first, f, rows, count, advance_groups(b.ffn_q, first / kGroup), 0);
+  const QuantRows quantised = advance_groups(hidden_rows(weights), first / kGroup);
+  kernels.quantize_rows(b.gate + first, f, rows, count, quantised, 0);
 }
 
 }  // namespace kvasir

@@ -12,6 +12,18 @@ class GatedFeedForward {
  public:
   explicit GatedFeedForward(const LayerOps& ops) : ops_(ops) {}
 
+  // This worker's share of act(gate(x)) * up(x), into buffers().ffn_q and as floats into buffers().gate, rows
+  // of the width of `up`. All threads together; whoever reads it waits at a barrier first.
+  void hidden(const Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
+              uint32_t rows) const;
+
+  // What hidden() leaves behind, for a product with `down`.
+  QuantRows hidden_rows(const FeedForwardWeights& weights) const {
+    QuantRows rows = ops_.buffers().ffn_q;
+    rows.k = weights.up.n;
+    return rows;
+  }
+
   // All threads together; ends at a barrier.
   void run(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x, uint32_t rows,
            const NormWeights& post_norm, PhaseClock& clock) const;

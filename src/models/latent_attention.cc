@@ -16,7 +16,7 @@ void LatentAttention::run(Worker& worker, const ForwardBatch& batch, const KvSto
   if (last != nullptr && last->rows().empty()) return;
   absorb(worker, weights, rows);
   if (last == nullptr) {
-    runner_.run(worker, batch, kv, layer, b, nullptr);
+    runner_.run(worker, batch, kv, layer, b, nullptr, nullptr);
   } else {
     rows = static_cast<uint32_t>(last->rows().size());
     attend_last(worker, *last, kv, layer, x);
@@ -32,7 +32,7 @@ void LatentAttention::attend_last(Worker& worker, const LastRows& last, const Kv
                                   const NormedRows& x) const {
   const ModelConfig& c = ops_.config();
   const StepBuffers& b = ops_.buffers();
-  runner_.run_last(worker, last.attended(), kv, layer, b);
+  runner_.run_last(worker, last.attended(), kv, layer, b, nullptr);
   for (uint32_t h = 0; h < c.heads; ++h)
     ops_.move_together(worker, last.rows(), b.mla.latent + size_t{h} * max_rows_ * c.mla->latent,
                        c.mla->latent, &b.mla.latent_q[h]);

@@ -90,7 +90,22 @@ void LayerOps::add_branch(Worker& worker, const PackedMatrix& w, const float* bi
                            .mode = at_once ? LinearOutput::kAdd : LinearOutput::kStore};
   products(worker, {&product, 1}, x, xf, rows);
   worker.barrier();
-  if (at_once) return;
+  if (!at_once) add_rows(worker, rows, post_norm);
+}
+
+void LayerOps::add_columns(Worker& worker, uint32_t first, uint32_t count, uint32_t rows,
+                           const NormWeights& post_norm) const {
+  const size_t d = config_.hidden_dim;
+  const bool at_once = adds_at_once();
+  for (uint32_t r = 0; at_once && r < rows; ++r)
+    kernels_.add(buffers_.branch + r * d + first, count, buffers_.x + r * d + first);
+  worker.barrier();
+  if (!at_once) add_rows(worker, rows, post_norm);
+}
+
+// What a part computed, of this worker's share of the rows.
+void LayerOps::add_rows(Worker& worker, uint32_t rows, const NormWeights& post_norm) const {
+  const uint32_t d = config_.hidden_dim;
   const auto [begin, end] = worker.share(rows);
   for (uint64_t r = begin; r < end; ++r) {
     float* y = buffers_.branch + r * d;

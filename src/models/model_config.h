@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "gguf/metadata.h"
+#include "kernels/router.h"
 #include "kernels/table.h"
 #include "kvcache/kv_layout.h"
 #include "models/rope_frequencies.h"
@@ -46,6 +47,14 @@ struct MlaConfig {
 
 enum class LayerRope : uint8_t { kGlobal, kLocal, kNone };
 
+// Layers with experts: those from `leading_dense_layers` on, where router.experts is not 0.
+struct MixtureShape {
+  RouterShape router;
+  uint32_t ffn_dim = 0;               // of an expert that the router chooses
+  uint32_t shared_ffn_dim = 0;        // of the experts that every row passes through together; 0: none
+  uint32_t leading_dense_layers = 0;  // with an ordinary feed-forward part
+};
+
 // What a model computes, as properties of its mathematics; read from GGUF metadata by the architecture's
 // reader and checked there: every count is positive and bounded, heads divide as attention needs, widths are
 // multiples of 32. Optional parts (biases, an own output head) are not flags: they exist when their tensors
@@ -55,7 +64,7 @@ struct ModelConfig {
   std::string name;          // general.name, for display only
   uint32_t vocab_size = 0;   // tokens, each with a row of the embedding; filled at load
   uint32_t hidden_dim = 0;
-  uint32_t ffn_dim = 0;
+  uint32_t ffn_dim = 0;  // of layers without experts
   uint32_t layers = 0;
   uint32_t heads = 0;
   uint32_t kv_heads = 0;
@@ -65,17 +74,20 @@ struct ModelConfig {
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-5f;
   BlockInputs block_inputs = BlockInputs::kNormed;
-  bool branch_norms = false;  // of what a part computed, before it is added to the row
+  const char* ffn_norm = "ffn_norm";  // the tensor of the feed-forward part's own norm
+  bool branch_norms = false;          // of what a part computed, before it is added to the row
   HeadNorm head_norm = HeadNorm::kNone;
 
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;     // of what a part computed, before it is added to the row
   float attention_scale = 0.0f;    // multiplies q.k
+  bool attention_sinks = false;    // a score per head that no position has takes its part of the softmax
   float attention_softcap = 0.0f;  // scores = cap * tanh(scores / cap); 0: none
   float logit_scale = 1.0f;        // multiplies logits
   float final_softcap = 0.0f;      // logits = cap * tanh(logits / cap); 0: none
   Activation activation = Activation::kSilu;
   bool gated = true;  // feed-forward parts have a gate; else act(up(x)) is multiplied by up(x) itself
+  MixtureShape mixture;
 
   RopeKind rope_kind = RopeKind::kNorm;
   uint32_t rope_dim = 0;  // values rotated per head
@@ -99,6 +111,14 @@ struct ModelConfig {
   // Of queries as the weights give them.
   uint32_t raw_q_dim() const { return mla ? heads * (mla->nope_dim + rope_dim) : q_dim(); }
   bool has_local_rope() const;
+  bool has_experts(uint32_t layer) const {
+    return mixture.router.experts > 0 && layer >= mixture.leading_dense_layers;
+  }
+  uint32_t layers_with_experts() const {
+    return mixture.router.experts > 0 ? layers - mixture.leading_dense_layers : 0;
+  }
+  // The widest feed-forward part that every row passes through; 0: there is none.
+  uint32_t widest_ffn() const;
   std::vector<KvLayerSpec> kv_layers() const;
 };
 
@@ -106,13 +126,15 @@ struct ModelConfig {
 struct ArchSpec {
   const char* name;
   Result<ModelConfig> (*read_config)(const GgufMetadata& metadata);
+  bool experts = false;  // whether its files may have them
 };
 
 // Every architecture we run, and the row of a name (kUnsupported lists the names we have).
 std::span<const ArchSpec> architectures();
 Result<const ArchSpec*> find_architecture(const std::string& name);
 
-// The configuration that a file's metadata describes. Errors name the key and the number.
+// The configuration that a file's metadata describes. Errors name the key and the number; experts of an
+// architecture that has none here are kUnsupported.
 Result<ModelConfig> read_model_config(const GgufMetadata& metadata);
 
 }  // namespace kvasir

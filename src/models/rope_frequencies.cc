@@ -17,8 +17,10 @@ class YarnRamp {
  public:
   YarnRamp(uint32_t rope_dim, double base, const RopeScaling& s) {
     const double context = s.original_context, last = rope_dim - 1.0;
-    low_ = std::max(0.0, std::floor(pair_of(s.beta_fast, rope_dim, base, context)));
-    high_ = std::min(last, std::ceil(pair_of(s.beta_slow, rope_dim, base, context)));
+    const double low = pair_of(s.beta_fast, rope_dim, base, context);
+    const double high = pair_of(s.beta_slow, rope_dim, base, context);
+    low_ = std::max(0.0, s.whole_pairs ? std::floor(low) : low);
+    high_ = std::min(last, s.whole_pairs ? std::ceil(high) : high);
   }
   double at(uint32_t pair) const {
     return std::clamp((pair - low_) / std::max(0.001, high_ - low_), 0.0, 1.0);

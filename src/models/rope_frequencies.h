@@ -17,6 +17,7 @@ struct RopeScaling {
   double yarn_factor = 1.0;  // 1: no YaRN
   double beta_fast = 32.0;
   double beta_slow = 1.0;
+  bool whole_pairs = true;  // the mixing begins and ends at pairs, not between them
 
   bool by_factors = false;  // longrope: the file has divisors of each pair's frequency
 

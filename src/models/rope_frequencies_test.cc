@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numbers>
 
 namespace kvasir {
 namespace {
@@ -43,6 +44,19 @@ TEST(RopeFrequencies, YarnsMagnitudeGrowsWithTheLogarithm) {
   EXPECT_DOUBLE_EQ(yarn_magnitude(1.0), 1.0);
   EXPECT_DOUBLE_EQ(yarn_magnitude(0.5), 1.0);
   EXPECT_NEAR(yarn_magnitude(4.0), 1.1386294361, 1e-9);
+}
+
+// 16 values, base 150000, 32 positions: the ramp ends at pair 16 ln(32 / 2 pi) / (2 ln 150000) = 1.0925,
+// or 2.
+TEST(RopeFrequencies, YarnMixesBetweenPairsWhereAsked) {
+  RopeScaling s;
+  s.yarn_factor = 4;
+  s.original_context = 32;
+  const double plain = std::pow(150000.0, -2.0 / 16);
+  EXPECT_NEAR(rope_frequencies(16, 150000, s, nullptr)[1], plain * (0.5 + 0.5 / 4), 1e-12);
+  s.whole_pairs = false;
+  const double slowed = 1 / (16 * std::log(32 / (2 * std::numbers::pi)) / (2 * std::log(150000.0)));
+  EXPECT_NEAR(rope_frequencies(16, 150000, s, nullptr)[1], plain * (1 - slowed + slowed / 4), 1e-12);
 }
 
 }  // namespace

@@ -45,9 +45,9 @@ StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, u
     for (QuantRows& rows_of_head : mla.nope_q) quant(rows_of_head, limits.max_rows, c.mla->nope_dim);
     for (QuantRows& rows_of_head : mla.latent_q) quant(rows_of_head, limits.max_rows, c.mla->latent);
   }
-  floats(gate, rows * c.ffn_dim);
-  floats(up, rows * c.ffn_dim);
-  quant(ffn_q, limits.max_rows, c.ffn_dim);
+  floats(gate, rows * c.widest_ffn());
+  floats(up, rows * c.widest_ffn());
+  quant(ffn_q, limits.max_rows, c.widest_ffn());
   floats(rope, 2 * rows * c.rope_dim);
   for (NormedRows& own : own_normed_) {
     floats(own.values, size_t{kOwnRows} * c.hidden_dim);

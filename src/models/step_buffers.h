@@ -29,8 +29,8 @@ class StepBuffers {
   float* k = nullptr;       // [R][kv_dim]
   float* v = nullptr;       // [R][kv_dim]       none with MLA
   float* attn = nullptr;    // [R][attn_dim]     what the output matrix reads
-  float* gate = nullptr;    // [R][ffn]          gate, then the activated product
-  float* up = nullptr;      // [R][ffn]
+  float* gate = nullptr;    // [R][ffn]          gate, then the activated product, of the part at hand
+  float* up = nullptr;      // [R][ffn]          (ffn: the widest that all rows pass through)
   float* rope = nullptr;    // [2][R][rope_dim]  cos then sin of each row, for the global and the local base
   QuantRows attn_q;         // [R][attn_dim]
   QuantRows ffn_q;          // [R][ffn]

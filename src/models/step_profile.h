@@ -8,11 +8,11 @@
 namespace kvasir {
 
 // The phases of a forward pass, as the first thread sees them: each with the barrier at its end.
-enum class StepPhase : uint8_t { kEmbed, kNorm, kQkv, kAttention, kAttnOut, kGateUp, kDown, kHead };
-inline constexpr size_t kStepPhases = 8;
+enum class StepPhase : uint8_t { kEmbed, kNorm, kQkv, kAttention, kAttnOut, kRouter, kGateUp, kDown, kHead };
+inline constexpr size_t kStepPhases = 9;
 inline constexpr std::array<std::string_view, kStepPhases> kStepPhaseNames = {
-    "embedding",        "norm + quantise",  "q, k, v", "rope, KV, attention",
-    "attention output", "gate, up, SwiGLU", "down",    "output head"};
+    "embedding", "norm + quantise",  "q, k, v", "rope, KV, attention", "attention output",
+    "router",    "gate, up, SwiGLU", "down",    "output head"};
 
 // Where the time of some forward passes went, in seconds per phase.
 struct StepProfile {

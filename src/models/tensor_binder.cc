@@ -24,15 +24,42 @@ void TensorBinder::some_rows(const std::string& name, uint64_t first, uint64_t k
                              PackedMatrix& out, Need need) {
   const TensorInfo* t = find(name, need);
   if (t == nullptr || !check_shape(*t, k, n)) return;
-  if (!can_pack(t->view.type, static_cast<uint32_t>(k)))
-    return fail(unsupported(fmt::format("tensor '{}': {} with {} inputs has no linear kernel", name,
-                                        dtype_info(t->view.type).name, k)));
-  out.type = t->view.type;
+  pack(*t, first, kept, k, out);
+}
+
+void TensorBinder::experts(const std::string& name, uint32_t experts, uint64_t n, uint64_t k,
+                           PackedMatrix& out) {
+  const TensorInfo* t = find(name, Need::kRequired);
+  if (t != nullptr && check_shape(*t, k, n, experts)) pack(*t, 0, n * experts, k, out);
+}
+
+void TensorBinder::experts_apart(const std::function<std::string(uint32_t)>& name_of, uint32_t experts,
+                                 uint64_t n, uint64_t k, PackedMatrix& out) {
+  for (uint32_t e = 0; e < experts; ++e) {
+    PackedMatrix one;
+    matrix(name_of(e), n, k, one);
+    if (!one.present()) return;
+    if (e == 0) out = one;
+    if (one.type != out.type)
+      return fail(unsupported(
+          fmt::format("tensor '{}' is {} and '{}' {}: experts of a layer must be of one type", name_of(0),
+                      dtype_info(out.type).name, name_of(e), dtype_info(one.type).name)));
+    // Panels are multiples of kAlign, so that the next one's begin where these end.
+    CHECK(one.data == out.data + e * out.panels() * out.panel_bytes);
+  }
+  out.n = static_cast<uint32_t>(n * experts);
+}
+
+void TensorBinder::pack(const TensorInfo& t, uint64_t first, uint64_t kept, uint64_t k, PackedMatrix& out) {
+  if (!can_pack(t.view.type, static_cast<uint32_t>(k)))
+    return fail(unsupported(fmt::format("tensor '{}': {} with {} inputs has no linear kernel", t.name,
+                                        dtype_info(t.view.type).name, k)));
+  out.type = t.view.type;
   out.n = static_cast<uint32_t>(kept);
   out.k = static_cast<uint32_t>(k);
   out.panel_bytes = packed_panel_bytes(out.type, out.k);
   out.data = place({.kind = Placement::Kind::kPacked,
-                    .tensor = t,
+                    .tensor = &t,
                     .first_row = static_cast<uint32_t>(first),
                     .rows = out.n,
                     .offset = 0,
@@ -67,26 +94,12 @@ void TensorBinder::stack(const std::string& name, uint32_t count, uint64_t n, ui
     return fail(
         corrupt(fmt::format("tensor '{}' has shape ({}, {}, {}, {}); the metadata calls for ({}, {}, {})",
                             name, s[0], s[1], s[2], s[3], k, n, count)));
-  if (!can_pack(t->view.type, static_cast<uint32_t>(k)))
-    return fail(unsupported(fmt::format("tensor '{}': {} with {} inputs has no linear kernel", name,
-                                        dtype_info(t->view.type).name, k)));
   CHECK(n % kPanelCols == 0);
   PackedMatrix all;
-  all.type = t->view.type;
-  all.n = static_cast<uint32_t>(n * count);
-  all.k = static_cast<uint32_t>(k);
-  all.panel_bytes = packed_panel_bytes(all.type, all.k);
-  all.data = place({.kind = Placement::Kind::kPacked,
-                    .tensor = t,
-                    .first_row = 0,
-                    .rows = all.n,
-                    .offset = 0,
-                    .bytes = all.panel_bytes * all.panels()});
-  for (uint32_t i = 0; i < count; ++i) {
-    out[i] = all;
-    out[i].n = static_cast<uint32_t>(n);
-    out[i].data = all.panel(static_cast<uint32_t>(i * n / kPanelCols));
-  }
+  pack(*t, 0, n * count, k, all);
+  if (!all.present()) return;
+  const auto panels = static_cast<uint32_t>(n / kPanelCols);
+  for (uint32_t i = 0; i < count; ++i) out[i] = all.part(i * panels, (i + 1) * panels);
 }
 
 void TensorBinder::some_floats(const std::string& name, uint64_t first, uint64_t kept, uint64_t n,
@@ -132,11 +145,12 @@ const TensorInfo* TensorBinder::find(const std::string& name, Need need) {
   return t;
 }
 
-bool TensorBinder::check_shape(const TensorInfo& t, uint64_t k, uint64_t n) {
+bool TensorBinder::check_shape(const TensorInfo& t, uint64_t k, uint64_t n, uint64_t experts) {
   const auto& s = t.view.shape;
-  if (s[0] == k && s[1] == n && s[2] == 1 && s[3] == 1) return true;
-  fail(corrupt(fmt::format("tensor '{}' has shape ({}, {}, {}, {}); the metadata calls for ({}, {})", t.name,
-                           s[0], s[1], s[2], s[3], k, n)));
+  if (s[0] == k && s[1] == n && s[2] == experts && s[3] == 1) return true;
+  const std::string third = experts == 1 ? "" : fmt::format(", {}", experts);
+  fail(corrupt(fmt::format("tensor '{}' has shape ({}, {}, {}, {}); the metadata calls for ({}, {}{})",
+                           t.name, s[0], s[1], s[2], s[3], k, n, third)));
   return false;
 }
 

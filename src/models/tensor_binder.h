@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -36,6 +37,11 @@ class TensorBinder {
   // Outputs [first, first + kept) of a matrix of n outputs and k inputs.
   void some_rows(const std::string& name, uint64_t first, uint64_t kept, uint64_t n, uint64_t k,
                  PackedMatrix& out, Need need = Need::kRequired);
+  // The matrices of `experts` experts, n outputs and k inputs each, one behind the other in one tensor.
+  void experts(const std::string& name, uint32_t experts, uint64_t n, uint64_t k, PackedMatrix& out);
+  // The same from one tensor for each, whose names name_of() gives; they must be of one type.
+  void experts_apart(const std::function<std::string(uint32_t)>& name_of, uint32_t experts, uint64_t n,
+                     uint64_t k, PackedMatrix& out);
   // The same values as a matrix of k outputs and `kept` inputs, in F32: formats of blocks have no other way
   // to stand as columns, and their values stay what they are.
   void transposed_rows(const std::string& name, uint64_t first, uint64_t kept, uint64_t n, uint64_t k,
@@ -70,7 +76,8 @@ class TensorBinder {
   bool used(const std::string& name) const { return used_.contains(name); }
 
  private:
-  bool check_shape(const TensorInfo& t, uint64_t k, uint64_t n);
+  bool check_shape(const TensorInfo& t, uint64_t k, uint64_t n, uint64_t experts = 1);
+  void pack(const TensorInfo& t, uint64_t first, uint64_t kept, uint64_t k, PackedMatrix& out);
   const std::byte* place(Placement placement);
 
   const GgufFile& file_;

@@ -33,6 +33,8 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, const KernelT
       latent_attention_(ops_, attention_, limits.max_rows),
       last_(limits),
       head_(config_, limits, kernels, pool.size()) {
+  if (config_.layers_with_experts() > 0)
+    mixture_ = std::make_unique<MixtureFeedForward>(ops_, weights_.layers, limits.max_rows, pool.size());
   const uint32_t longest = limits.max_context != 0 ? limits.max_context : config_.context_length;
   frequencies_[0] = rope_frequencies(config_.rope_dim, config_.rope_base, config_.rope_scaling,
                                      rope_factors_for(weights_, config_, longest));
@@ -86,7 +88,10 @@ void Transformer::run_layer(Worker& worker, const Step& step, const Step& rest, 
   const bool parallel = w.attn_norm.present() && !w.ffn_norm.present();
   if (!parallel) x = &ops_.input_rows(worker, rest.rows, w.ffn_norm);
   clock.mark(StepPhase::kNorm);
-  feed_forward_.run(worker, w.ffn, *x, rest.rows, w.post_ffn_norm, clock);
+  if (w.mixture.present())
+    mixture_->run(worker, w.mixture, *x, rest.rows, w.post_ffn_norm, clock);
+  else
+    feed_forward_.run(worker, w.ffn, *x, rest.rows, w.post_ffn_norm, clock);
 }
 
 // Attention over the rows x, added to the residual stream. Ends at a barrier.
@@ -108,7 +113,7 @@ void Transformer::attend(Worker& worker, const Step& step, const Step& rest, uin
   if (fewer)
     attend_last(worker, step, layer, heads, x);
   else
-    attention_.run(worker, step.batch, step.kv, layer, b, &heads);
+    attention_.run(worker, step.batch, step.kv, layer, b, &heads, w.sinks);
   clock.mark(StepPhase::kAttention);
   if (rest.rows == 0) return;
   ops_.add_branch(worker, w.o, w.o_bias, b.attn_q, b.attn, rest.rows, w.post_attn_norm);
@@ -122,7 +127,7 @@ void Transformer::attend_last(Worker& worker, const Step& step, uint32_t layer, 
   attention_.ready_all(worker, step.batch, heads);
   const std::span<const uint32_t> rows = last_.rows();
   if (rows.empty()) return;
-  attention_.run_last(worker, last_.attended(), step.kv, layer, buffers_);
+  attention_.run_last(worker, last_.attended(), step.kv, layer, buffers_, weights_.layers[layer].sinks);
   ops_.move_together(worker, rows, buffers_.attn, config_.attn_dim(), &buffers_.attn_q);
   ops_.move_together(worker, rows, buffers_.x, config_.hidden_dim, nullptr);
   ops_.move_together(worker, rows, x.values, config_.hidden_dim, &x.q);

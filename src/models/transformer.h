@@ -9,6 +9,7 @@
 #include "models/last_rows.h"
 #include "models/latent_attention.h"
 #include "models/layer_ops.h"
+#include "models/mixture_feed_forward.h"
 #include "models/output_head.h"
 #include "models/step_buffers.h"
 #include "models/step_profile.h"
@@ -27,7 +28,9 @@ class Transformer final : public CausalLm {
 
   const ModelConfig& config() const override { return config_; }
   size_t weight_bytes() const override { return weights_.memory.size(); }
-  size_t scratch_bytes() const override { return buffers_.bytes() + attention_.bytes() + head_.bytes(); }
+  size_t scratch_bytes() const override {
+    return buffers_.bytes() + (mixture_ ? mixture_->bytes() : 0) + attention_.bytes() + head_.bytes();
+  }
   void forward(const ForwardBatch& batch, KvStore& kv, std::span<float> logits,
                std::span<BestLogits> best) override;
   void read_embedding(TokenId token, float* out) const override;
@@ -63,6 +66,7 @@ class Transformer final : public CausalLm {
   StepBuffers buffers_;
   LayerOps ops_;
   GatedFeedForward feed_forward_;
+  std::unique_ptr<MixtureFeedForward> mixture_;  // where some layer has experts
   StepProfile* profile_ = nullptr;
   std::vector<double> frequencies_[2];  // of the global and the local base
   AttentionRunner attention_;

@@ -111,7 +111,7 @@ Result<uint64_t> packed_weight_bytes(const GgufFile& file, const ModelConfig& co
 Result<WeightSizes> read_weight_sizes(const GgufFile& file, ModelConfig& config) {
   ModelWeights planned;
   KVASIR_RETURN_IF_ERROR(plan(file, config, planned).status());
-  return weight_sizes(planned);
+  return weight_sizes(planned, config);
 }
 
 Result<ModelWeights> load_weights(const GgufFile& file, ModelConfig& config, ThreadPool& pool,

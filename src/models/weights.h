@@ -30,6 +30,35 @@ struct FeedForwardWeights {
   const float* down_bias = nullptr;
 };
 
+// A matrix of every expert of a layer, one behind the other.
+struct ExpertMatrix {
+  PackedMatrix all;
+  uint32_t n = 0;       // outputs of one, a multiple of kPanelCols
+  uint32_t stride = 0;  // panels from an expert to the next
+  uint32_t first = 0;   // panels of an expert before this matrix, where two of them are fused
+  const float* bias = nullptr;
+
+  PackedMatrix of(uint32_t expert) const {
+    const uint32_t panel = expert * stride + first;
+    return all.part(panel, panel + n / kPanelCols);
+  }
+  const float* bias_of(uint32_t expert) const {
+    return bias == nullptr ? nullptr : bias + (size_t{expert} * stride + first) * kPanelCols;
+  }
+};
+
+// A feed-forward part with experts (models/mixture_feed_forward.h).
+struct MixtureWeights {
+  PackedMatrix router;                    // (experts, hidden)
+  const float* router_bias = nullptr;     // (experts)
+  const float* selection_bias = nullptr;  // (experts), for the choice alone
+  ExpertMatrix gate, up, down;            // of each expert as FeedForwardWeights
+  FeedForwardWeights shared;              // of all rows; not present() where there is none
+  PackedMatrix shared_router;             // (1, hidden): a sigmoid of it multiplies what `shared` computes
+
+  bool present() const { return router.present(); }
+};
+
 // What multi-head latent attention has beside q and o: rows of the latent and the rotated key, the latent's
 // norm, and each head's way into the space of latents and out of it. LayerWeights::q reads the queries'
 // latent where they are compressed.
@@ -55,9 +84,11 @@ struct LayerWeights {
   const float* k_norm = nullptr;  // (head_dim), or (kv_dim)
   MlaWeights mla;                 // in place of k and v, where the model has it
   NormWeights post_attn_norm;     // (hidden), of what attention computed, before it is added to the row
+  const float* sinks = nullptr;   // (heads)
   NormWeights ffn_norm;           // (hidden)
-  FeedForwardWeights ffn;
-  NormWeights post_ffn_norm;  // (hidden)
+  FeedForwardWeights ffn;         // of a layer without experts,
+  MixtureWeights mixture;         // or of one with experts
+  NormWeights post_ffn_norm;      // (hidden)
 };
 
 // All weights of a model, packed into one allocation of our own.

@@ -40,6 +40,7 @@ struct ModelShape {
     uint32_t leading_dense_layers = 0;  // first layers with an ordinary feed-forward part
     bool selection_bias = false;        // a bias per expert, for the choice only (DeepSeek-V3)
     bool shared_gate = false;           // a gate of D weights on the shared experts (Qwen2-MoE)
+    bool biases = false;                // of the router and of every expert's matrices (gpt-oss)
   };
 
   std::string name;
@@ -64,8 +65,9 @@ struct ModelShape {
   bool norm_bias = false;        // every norm of D values has a bias
   bool qkv_bias = false;
   bool output_bias = false;
-  bool ffn_bias = false;  // of gate, up and down
-  WeightFormat weights;   // as the source stores them
+  bool attention_sinks = false;  // a score per head
+  bool ffn_bias = false;         // of gate, up and down
+  WeightFormat weights;          // as the source stores them
   // Of a file's tensor directory, exact; absent for a config or a table row.
   std::optional<uint64_t> stored_parameters;
   std::optional<uint64_t> stored_bytes;
@@ -88,9 +90,9 @@ Status check_shape(const ModelShape& shape);
 Result<ModelShape> shape_from_gguf(const GgufFile& file);
 
 // From a Hugging Face config.json: llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gemma,
-// gemma2, gemma3 and gemma3_text, phi3, deepseek_v2, deepseek_v3, minicpm3, plm. Fields that a config leaves
-// out take the defaults of transformers' configuration class. `name` is what to call it. kUnsupported lists
-// the types we know.
+// gemma2, gemma3 and gemma3_text, phi3, olmoe, granitemoe, granitemoeshared, gpt_oss, deepseek_v2,
+// deepseek_v3, minicpm3, plm. Fields that a config leaves out take the defaults of transformers'
+// configuration class. `name` is what to call it. kUnsupported lists the types we know.
 Result<ModelShape> shape_from_config(std::string_view json, std::string name);
 
 // From the table data/models.json, built into the program. Case and punctuation do not matter ("llama-2 7B"

@@ -126,6 +126,19 @@ constexpr ConfigType kTypes[] = {
      .max_context = 8192,
      .window = 4096},
     {.name = "phi3", .vocab = 32064, .max_context = 4096},
+    {.name = "olmoe", .output_bias = true, .qk_norm = QkNorm::kRows, .vocab = 50304, .max_context = 4096},
+    {.name = "granitemoe", .output_bias = true, .vocab = 32000, .max_context = 2048},
+    {.name = "granitemoeshared", .output_bias = true, .vocab = 32000, .max_context = 2048},
+    {.name = "gpt_oss",
+     .qkv_bias = true,
+     .output_bias = true,
+     .head_dim = 64,
+     .pattern = 2,
+     .vocab = 201088,
+     .heads = 64,
+     .kv_heads = 8,
+     .max_context = 131072,
+     .window = 128},
     {.name = "deepseek_v2", .vocab = 102400, .max_context = 2048},
     {.name = "deepseek_v3", .vocab = 129280, .max_context = 4096},
     {.name = "minicpm3", .tied = true, .vocab = 73448, .max_context = 32768},
@@ -192,11 +205,16 @@ void read_deepseek_moe(JsonFields& in, ModelShape* s) {
   s->moe = moe;
 }
 
-void read_mixtral_moe(JsonFields& in, ModelShape* s) {
+// Of models whose feed-forward parts are all experts: `experts` is what counts them, the numbers are
+// defaults.
+void read_plain_moe(JsonFields& in, const char* experts, uint32_t count, uint32_t used, ModelShape* s) {
   ModelShape::Moe moe;
-  moe.experts = in.count_or("num_local_experts", 8);
-  moe.experts_used = in.count_or("num_experts_per_tok", 2);
+  moe.experts = in.count_or(experts, count);
+  moe.experts_used = in.count_or("num_experts_per_tok", used);
   moe.expert_ffn_dim = s->ffn;
+  moe.shared_ffn_dim = in.count_or("shared_intermediate_size", 0);
+  moe.shared_experts = moe.shared_ffn_dim > 0 ? 1 : 0;
+  moe.biases = s->architecture == "gpt_oss";
   s->ffn = 0;
   s->moe = moe;
 }
@@ -277,7 +295,10 @@ Result<ModelShape> read_text_model(const json::object& object, const ConfigType&
   if (arch.starts_with("deepseek") || arch == "minicpm3" || arch == "plm") read_mla(in, &s);
   if (arch == "plm") s.ffn_matrices = 2;
   if (arch.starts_with("deepseek")) read_deepseek_moe(in, &s);
-  if (arch == "mixtral") read_mixtral_moe(in, &s);
+  s.attention_sinks = arch == "gpt_oss";
+  if (arch == "mixtral" || arch.starts_with("granitemoe")) read_plain_moe(in, "num_local_experts", 8, 2, &s);
+  if (arch == "olmoe") read_plain_moe(in, "num_experts", 64, 8, &s);
+  if (arch == "gpt_oss") read_plain_moe(in, "num_local_experts", 128, 4, &s);
   if (arch == "qwen2_moe" || arch == "qwen3_moe") read_qwen_moe(in, &s);
   KVASIR_RETURN_IF_ERROR(in.status());
   read_windows(in, type, &s);

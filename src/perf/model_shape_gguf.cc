@@ -67,7 +67,6 @@ uint32_t elements_of(const GgufFile& file, std::string_view tensor) {
 // A layer is windowed unless it is the last of every so many (llama.cpp src/llama-model.cpp), in
 // architectures that the engine does not run; others that name a window attend to everything.
 uint32_t default_pattern(std::string_view arch) {
-  if (arch == "gpt-oss") return 2;
   if (arch == "exaone4") return 4;
   if (arch == "gemma3n") return 5;
   return 0;
@@ -75,7 +74,8 @@ uint32_t default_pattern(std::string_view arch) {
 
 Status read_windows(const Keys& keys, ModelShape* s) {
   s->windows.assign(s->layers, 0);
-  if (find_architecture(keys.arch()).ok() && !s->moe) {
+  if (s->mla) return {};  // no such model has any
+  if (find_architecture(keys.arch()).ok()) {
     KVASIR_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(keys.metadata()));
     s->windows = config.windows;
     return {};
@@ -149,6 +149,7 @@ Status read_experts(const GgufFile& file, const Keys& keys, ModelShape* s) {
   if (moe.shared_ffn_dim > 0) moe.shared_experts = std::max(moe.shared_experts, 1u);
   moe.selection_bias = any_layer_has(file, s->layers, "exp_probs_b.bias");
   moe.shared_gate = any_layer_has(file, s->layers, "ffn_gate_inp_shexp.weight");
+  moe.biases = any_layer_has(file, s->layers, "ffn_down_exps.bias");
   if (moe.leading_dense_layers == 0) s->ffn = 0;
   s->moe = moe;
   return {};
@@ -164,6 +165,7 @@ Status read_directory(const GgufFile& file, ModelShape* s) {
   const bool fused = up != nullptr && s->ffn > 0 && up->view.shape[1] == uint64_t{2} * s->ffn;
   const bool gated = fused || any_layer_has(file, s->layers, "ffn_gate.weight") ||
                      any_layer_has(file, s->layers, "ffn_gate_exps.weight") ||
+                     any_layer_has(file, s->layers, "ffn_gate.0.weight") ||
                      any_layer_has(file, s->layers, "ffn_gate_up_exps.weight");
   s->ffn_matrices = gated ? 3 : 2;
   s->qk_norm = elements_of(file, "blk.0.attn_q_norm.weight") + elements_of(file, "blk.0.attn_k_norm.weight");
@@ -171,6 +173,7 @@ Status read_directory(const GgufFile& file, ModelShape* s) {
   s->qkv_bias =
       any_layer_has(file, s->layers, "attn_q.bias") || any_layer_has(file, s->layers, "attn_qkv.bias");
   s->output_bias = any_layer_has(file, s->layers, "attn_output.bias");
+  s->attention_sinks = any_layer_has(file, s->layers, "attn_sinks.weight");
   s->ffn_bias = any_layer_has(file, s->layers, "ffn_down.bias");
   s->norms_per_layer = 0;
   for (const char* norm :

@@ -155,7 +155,7 @@ TEST(ModelConfigJson, FaultsNameTheField) {
               HasSubstr("7 query heads cannot share 2 KV heads"));
 }
 
-// A header of an architecture that the engine does not run, in both layouts of the keys.
+// A header of heads that the engine does not run, in both layouts of the keys.
 GgufBuilder deepseek(bool present) {
   GgufBuilder b;
   b.string("general.architecture", "deepseek2").string("general.name", "tiny");

@@ -23,7 +23,7 @@ uint64_t layer_vectors(const ModelShape& s) {
   if (s.mla) values += s.mla->kv_lora_rank + s.mla->q_lora_rank;
   if (s.qkv_bias) values += (uint64_t{s.heads} + 2 * s.kv_heads) * s.head_dim;
   if (s.output_bias) values += s.hidden;
-  if (s.ffn_bias) values += uint64_t{s.ffn_matrices - 1} * s.ffn + s.hidden;
+  if (s.attention_sinks) values += s.heads;
   return values;
 }
 
@@ -43,12 +43,15 @@ ParameterCount count_parameters(const ModelShape& s) {
   count.attention = layer_attention(s) * s.layers;
   count.dense_ffn = matrices * d * s.ffn * s.dense_layers();
   count.vectors = layer_vectors(s) * s.layers + d * (s.norm_bias ? 2 : 1);  // and the last norm
+  if (s.ffn_bias) count.vectors += s.dense_layers() * ((matrices - 1) * s.ffn + d);
   if (!s.moe) return count;
   const uint64_t layers = s.moe_layers();
   count.experts = layers * s.moe->experts * matrices * d * s.moe->expert_ffn_dim;
   count.shared = layers * matrices * d * s.moe->shared_ffn_dim;
   count.router = layers * d * (uint64_t{s.moe->experts} + (s.moe->shared_gate ? 1 : 0));
   count.vectors += s.moe->selection_bias ? layers * s.moe->experts : 0;
+  if (s.moe->biases)
+    count.vectors += layers * s.moe->experts * (1 + (matrices - 1) * s.moe->expert_ffn_dim + d);
   return count;
 }
 

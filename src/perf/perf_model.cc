@@ -7,12 +7,14 @@
 #include "base/check.h"
 #include "kernels/table.h"
 #include "models/step_buffers.h"
+#include "perf/parameter_formulas.h"
 
 namespace kvasir {
 namespace {
 
 constexpr uint32_t kGrain = 2;  // panels that threads get together (models/transformer.cc)
-// Of a layer: q, k and v; attention's output; gate and up; down. Each ends at a barrier.
+// Of a layer: q, k and v; attention's output; gate and up; down. Each ends at a barrier. With experts the
+// router comes before.
 constexpr uint32_t kPhasesPerLayer = 4;
 // Pieces that attention is cut into for each thread (models/attention_plan.cc).
 constexpr uint32_t kPiecesPerThread = 8;
@@ -109,12 +111,13 @@ PerfModel::PerfModel(const ModelConfig& config, const WeightSizes& weights, cons
                      const Options& options)
     : config_(config), options_(options) {
   CHECK(options.threads >= 1 && options.max_rows >= 1);
+  const uint64_t set = weights.layer_bytes + weights.expert_bytes + weights.head_bytes;
   rates_ = machine.kernels ? *machine.kernels : derived_rates(machine, weights.formats());
   const double measured = part_from_memory(machine, rates_.memory_bytes, options.threads);
-  const double ours = part_from_memory(machine, weights.layer_bytes + weights.head_bytes, options.threads);
+  const double ours = part_from_memory(machine, set, options.threads);
   away_ = measured > 0 ? std::min(1.0, ours / measured) : 1;
   speed_ = machine.int8_rate(machine.threads) / machine.int8_rate(options.threads);
-  read_ = machine.read_rate(weights.layer_bytes + weights.head_bytes, options.threads);
+  read_ = machine.read_rate(set, options.threads);
   read_scale_ = std::max(1.0, machine.read_rate(machine.reads.back().bytes, machine.threads) /
                                   machine.read_rate(machine.reads.back().bytes, options.threads));
   std::map<uint32_t, uint32_t> windows;
@@ -138,6 +141,18 @@ PerfModel::Rates PerfModel::rates_at(DType type, double rows) const {
   return {cached, std::max(cached, interpolate(rates_.linear_rows, r.memory, rows) * read_scale_)};
 }
 
+double PerfModel::chosen_part(const Linear& l, double rows) const {
+  return l.experts == 0 ? 1.0 : expected_experts(l.experts, l.used, rows) / l.experts;
+}
+
+// Of all its weights, although only some experts' are multiplied.
+PerfModel::Rates PerfModel::rates_of(const Linear& l, double rows) const {
+  if (l.experts == 0) return rates_at(l.type, rows);
+  const double part = chosen_part(l, rows);
+  const Rates rates = rates_at(l.type, rows * l.used / (part * l.experts));
+  return {part * rates.cached, part * rates.memory};
+}
+
 double PerfModel::logits_bytes(uint32_t whole_rows) const {
   return logits_bytes_[std::min<size_t>(whole_rows, logits_bytes_.size() - 1)];
 }
@@ -151,30 +166,40 @@ PerfModel::Calls& PerfModel::Calls::operator+=(const Calls& other) {
   return *this;
 }
 
+// Of the phase that a matrix belongs to. What experts make of their rows is one list of panels, cut evenly.
+double PerfModel::phase_unevenness(const WeightSizes::Matrices& m) const {
+  using enum WeightSizes::Phase;
+  if (m.experts > 0 && m.phase == kGateUp) return 1;
+  return unevenness(m.phase == kQkv ? config_.q_dim() + 2 * config_.kv_dim() : m.n, options_.threads);
+}
+
 void PerfModel::tabulate_linear(const WeightSizes& weights, const HardwareProfile& machine) {
-  const auto add = [&](DType type, uint32_t n, uint32_t k, uint32_t count, double bytes, double uneven,
-                       bool head) {
-    const double values = double{divide_up(n, kPanelCols) * kPanelCols} * k;
+  const auto add = [&](const WeightSizes::Matrices& m, double uneven, bool head) {
+    const double values = double{divide_up(m.n, kPanelCols) * kPanelCols} * m.k;
+    const double count = m.count * std::max(1.0, static_cast<double>(m.experts));
     const double scale = count * uneven;
-    auto same = std::find_if(linear_.begin(), linear_.end(),
-                             [&](const Linear& l) { return l.type == type && l.head == head; });
-    if (same == linear_.end()) same = linear_.insert(same, {.type = type, .head = head});
+    auto same = std::find_if(linear_.begin(), linear_.end(), [&](const Linear& l) {
+      return l.type == m.type && l.head == head && l.experts == m.experts && l.used == m.used;
+    });
+    if (same == linear_.end())
+      same = linear_.insert(same, {.type = m.type, .head = head, .experts = m.experts, .used = m.used});
     same->values += count * values;
     same->weighed += scale * values;
     std::vector<StepSeconds>& table = head ? by_logit_rows_ : by_rows_;
     for (size_t rows = 1; rows < table.size(); ++rows) {
-      const Rates rates = rates_at(type, static_cast<double>(rows));
+      const auto r = static_cast<double>(rows);
+      const Rates rates = rates_of(*same, r);
       const double cached = values * rates.cached, memory = values * rates.memory;
-      split(cached, cached + away_ * (memory - cached), bytes / read_, scale, table[rows]);
+      const double reading = static_cast<double>(m.bytes) * chosen_part(*same, r) / read_;
+      split(cached, cached + away_ * (memory - cached), reading, scale, table[rows]);
     }
   };
-  for (const WeightSizes::Matrices& m : weights.matrices) {
-    const uint32_t together =
-        m.phase == WeightSizes::Phase::kQkv ? config_.q_dim() + 2 * config_.kv_dim() : m.n;
-    add(m.type, m.n, m.k, m.count, static_cast<double>(m.bytes), unevenness(together, options_.threads),
-        false);
-  }
-  add(weights.head_type, weights.head_n, weights.head_k, 1, static_cast<double>(weights.head_bytes),
+  for (const WeightSizes::Matrices& m : weights.matrices) add(m, phase_unevenness(m), false);
+  add({.type = weights.head_type,
+       .n = weights.head_n,
+       .k = weights.head_k,
+       .count = 1,
+       .bytes = weights.head_bytes},
       unevenness(weights.head_n, options_.threads), true);
   // Logits: each line is fetched before it is written, and written back.
   logits_bytes_.assign(by_logit_rows_.size(), 0);
@@ -194,9 +219,9 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
   const double threads = options_.threads;
   const double norm_quantised = c.hidden_dim * (r.norm + r.quantize);
   const double store = options_.kv_type == KvType::kInt8 ? r.store_int8 : r.store_f16;
-  const double act = c.activation == Activation::kSilu   ? r.silu
-                     : c.activation == Activation::kRelu ? r.add
-                                                         : r.gelu;
+  const double act = c.activation == Activation::kGeluTanh ? r.gelu
+                     : c.activation == Activation::kRelu   ? r.add
+                                                           : r.silu;
   const double heads = c.heads + c.kv_heads;
   const double turned =
       c.layers - static_cast<double>(std::count(c.ropes.begin(), c.ropes.end(), LayerRope::kNone));
@@ -207,9 +232,16 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
                        (c.has_local_rope() ? 2 : 1) * c.rope_dim / 2.0 * r.trig;
   const double ready = turned * heads * c.rope_dim * r.rope + c.layers * c.kv_dim() * store +
                        weights.head_norms * heads * c.head_dim * r.norm;
+  const double with_experts = c.layers_with_experts();
+  const double activated = (c.layers - with_experts) * c.ffn_dim +
+                           with_experts * (static_cast<double>(c.mixture.router.used) * c.mixture.ffn_dim +
+                                           c.mixture.shared_ffn_dim);
+  // Results of experts are weighed and added one by one.
+  const double added =
+      with_experts * c.hidden_dim * (c.mixture.router.used + (c.mixture.shared_ffn_dim > 0 ? 1 : 0));
   // With MLA single heads' parts are quantised too, before they are absorbed and after attention.
   const double absorbed = c.mla ? c.mla->query + 1.0 * c.heads * (c.mla->nope_dim + c.mla->latent) : 0.0;
-  const double shared = c.layers * (absorbed * r.quantize + c.ffn_dim * (act + r.quantize));
+  const double shared = c.layers * absorbed * r.quantize + activated * (act + r.quantize) + 2 * added * r.add;
   rest_ = {.norms = norms_ * norm_quantised * speed_,
            .alone = alone * speed_,
            .shared = shared * speed_ / threads,
@@ -217,7 +249,7 @@ void PerfModel::tabulate_rest(const WeightSizes& weights, const HardwareProfile&
            .head = norm_quantised * speed_,
            .scan = weights.head_n * r.scan * speed_ / threads,
            .barrier = options_.threads > 1 ? machine.barrier_seconds : 0,
-           .phases = double{kPhasesPerLayer} * c.layers,
+           .phases = double{kPhasesPerLayer} * c.layers + with_experts,
            .phase = rates_.begin_cached + away_ * (rates_.begin_memory - rates_.begin_cached)};
   const auto rest = static_cast<size_t>(StepPart::kRest);
   for (size_t rows = 1; rows < by_rows_.size(); ++rows) {
@@ -341,12 +373,14 @@ double PerfModel::attention_seconds(const StepLoad& load) const {
   return sum;
 }
 
-// Barriers that end no phase of matrices: after attention, norms and rows made ready; around the head's rows.
+// Barriers that end no phase of matrices: after attention, norms and rows made ready; after the choice of
+// experts for many rows; around the head's rows.
 double PerfModel::barriers_of(const StepLoad& load) const {
   if (options_.threads == 1) return 0;
   const bool own = norms_alone(load.rows);
   const double head = load.logits.rows == 0 ? 0 : load.logits.rows > load.logits.whole ? 3 : 2;
-  return config_.layers * (1 + ready_part(load)) + (own ? 1 : norms_) + head;
+  const double choices = load.rows <= StepBuffers::kOwnRows ? 0 : config_.layers_with_experts();
+  return config_.layers * (1 + ready_part(load)) + (own ? 1 : norms_) + choices + head;
 }
 
 // What by_rows_ and by_logit_rows_ do not know.

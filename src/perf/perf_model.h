@@ -80,6 +80,8 @@ struct StepPrediction {
 //              the weights the last cache holds (read off the machine's read rates; measured memory that is
 //              as large as the weights has the same part in it), times how unevenly its phase's panels go
 //              into threads; per phase what it takes to begin and to meet at its end
+//   experts    the same of the part of the experts that R rows are expected to choose, each with its part of
+//              the rows; a layer's router is a phase of its own
 //   logits     rows that want all of them: written to memory. The others: looked through in cache
 //   attention  per sequence, layer and KV head, in calls of at most 96 query rows: call(rows) + positions *
 //              rate(rows); positions as the window leaves them. The KV of a sequence comes from memory once,
@@ -88,7 +90,7 @@ struct StepPrediction {
 //   row-wise   ceil(R / T) times the values of each kind times their rates, ceil because rows are not
 //              divided; R times for norms that each thread does for itself; what lies between q, k, v and
 //              attention goes with attention's calls in a step of single decodes
-//   barriers   those outside of phases of matrices
+//   barriers   those outside of phases of matrices; one more per layer of which many rows chose experts
 //
 // Then times the factors, of each part and of the rows, that DriftFilter has learnt from observe().
 // Everything that depends on R alone is tabulated at construction; predict() allocates nothing. Not
@@ -133,6 +135,8 @@ class PerfModel final : public StepCosts {
   struct Linear {
     DType type = DType::kF32;
     bool head = false;
+    uint32_t experts = 0;  // of a layer, of which a row uses `used`; 0: they are no experts
+    uint32_t used = 0;
     double values = 0, weighed = 0;
   };
   // Seconds per weight value with so many rows.
@@ -155,6 +159,9 @@ class PerfModel final : public StepCosts {
   void tabulate_rest(const WeightSizes& weights, const HardwareProfile& machine);
   void tabulate_attention(const HardwareProfile& machine);
   Rates rates_at(DType type, double rows) const;
+  double chosen_part(const Linear& linear, double rows) const;  // of the weights
+  Rates rates_of(const Linear& linear, double rows) const;
+  double phase_unevenness(const WeightSizes::Matrices& matrix) const;
   double logits_bytes(uint32_t whole_rows) const;  // that memory takes
   bool norms_alone(uint32_t rows) const;
   double barriers_of(const StepLoad& load) const;

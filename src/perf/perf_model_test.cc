@@ -35,6 +35,23 @@ TEST(PerfModel, OneDecodeByHand) {
   EXPECT_EQ(model.predict({}, 0).seconds, 0);
 }
 
+// Eight experts of 64 x 32 in a layer, of which a row uses two.
+WeightSizes weights_with_experts() {
+  WeightSizes w = small_weights();
+  w.matrices.push_back({WeightSizes::Phase::kDown, DType::kQ8_0, 64, 32, 1, 2048, 8, 2});
+  return w;
+}
+
+TEST(PerfModel, ExpertsAreReadAsRowsChooseThem) {
+  const PerfModel model(small_config(), weights_with_experts(), small_machine(2),
+                        {.threads = 2, .kv_type = KvType::kF16, .max_rows = 64, .max_logit_rows = 16});
+  const StepRows one[] = {{.rows = 1, .context = 99}}, many[] = {{.rows = 60, .context = 0}};
+  // Two experts at 2 ns a value, beside the other matrices.
+  EXPECT_NEAR(weights(model.predict(one, 0)), (4096 + 2 * 2048) * 2e-9, 1e-12);
+  // All eight, each with a quarter of the rows: 1 ns and one per row.
+  EXPECT_NEAR(weights(model.predict(many, 0)), 4096 * 61e-9 + 8 * 2048 * 16e-9, 1e-9);
+}
+
 TEST(PerfModel, RowsBeyondTheTableGoOnLinearly) {
   const PerfModel model = small_model();
   const StepRows rows[] = {{.rows = 20, .context = 0}};
@@ -323,7 +340,7 @@ TEST(StepTerms, AddUpToThePredictions) {
   m.kernels->begin_memory = 3e-7;
   for (const uint32_t threads : {1u, 2u}) {
     const PerfModel model(
-        c, small_weights(), m,
+        c, weights_with_experts(), m,
         {.threads = threads, .kv_type = KvType::kF16, .max_rows = 64, .max_logit_rows = 16});
     StepTerms all;
     double predicted = 0;

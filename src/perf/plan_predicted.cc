@@ -44,13 +44,23 @@ void Predicted::linear() {
   for (const StepTerms::Linear& l : terms.linear) {
     const std::string format(dtype_info(l.type).name);
     const std::string in = l.steps == 1 ? "" : fmt::format(", summed over {:.0f} steps", l.steps);
-    add(fmt::format("{}_{}", l.head ? "head" : "linear", format),
-        fmt::format("{} as {}", l.head ? "the output head" : "the layers' matrices", format),
+    const bool routed = l.experts > 0;
+    const std::string chosen = routed ? ", the mean over chosen experts and others" : "";
+    add(fmt::format("{}_{}",
+                    l.head   ? "head"
+                    : routed ? "experts"
+                             : "linear",
+                    format),
+        fmt::format("{} as {}",
+                    l.head   ? "the output head"
+                    : routed ? "the experts"
+                             : "the layers' matrices",
+                    format),
         l.seconds(terms.away), "n * u * (c + p * (m - c))",
         {given("n", "weights, panels filled up", l.values),
          given("u", "panels of the thread with most over an even share", l.uneven),
-         given("c", "time of a weight from cache" + in, l.cached, "s"),
-         given("m", "time of a weight from memory" + in, l.memory, "s"),
+         given("c", "time of a weight from cache" + chosen + in, l.cached, "s"),
+         given("m", "time of a weight from memory" + chosen + in, l.memory, "s"),
          given("p", "part of the weights that no cache holds", terms.away)});
   }
   add("logits", "logits written to memory", terms.logits.seconds(), "b * r",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kvcache/kv_layout.h"
+#include "perf/parameter_formulas.h"
 
 namespace kvasir {
 namespace {
@@ -10,6 +11,15 @@ namespace {
 // The sum of 1 .. n.
 uint64_t triangle(uint64_t n) {
   return n * (n + 1) / 2;
+}
+
+// Bytes of the experts that rows are expected to choose.
+uint64_t chosen_bytes(const WeightSizes& weights, uint64_t rows) {
+  double bytes = 0;
+  for (const WeightSizes::Matrices& m : weights.matrices)
+    bytes += static_cast<double>(m.count * m.bytes) *
+             expected_experts(m.experts, m.used, static_cast<double>(rows));
+  return static_cast<uint64_t>(bytes + 0.5);
 }
 
 }  // namespace
@@ -52,7 +62,9 @@ StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::s
     }
   }
   cost.kv_write_bytes = rows * config.windows.size() * token_bytes;
-  if (rows > 0) cost.weight_bytes = weights.layer_bytes + rows * weights.embedding_row_bytes;
+  if (rows > 0)
+    cost.weight_bytes =
+        weights.layer_bytes + chosen_bytes(weights, rows) + rows * weights.embedding_row_bytes;
   if (logit_rows > 0) cost.weight_bytes += weights.head_bytes;
   cost.linear_macs = rows * weights.layer_macs + logit_rows * weights.head_macs;
   return cost;

@@ -31,7 +31,8 @@ uint64_t visible_pairs(const StepRows& rows, uint32_t window);
 // logits; L layers, H query heads, H_kv KV heads, D values per head:
 //
 //   weight_bytes    layer_bytes + (head_bytes if G > 0) + R * embedding_row_bytes
-//                   Every matrix once: kernels keep a panel in cache for all rows.
+//                   Every matrix once: kernels keep a panel in cache for all rows. Of E experts of which a
+//                   row uses A those that R rows choose if they choose evenly, E (1 - (1 - A/E)^R).
 //   kv_read_bytes   sum over sequences and layers: seen * H_kv * (D * 2 planes * 2 bytes; int8: D * 2 + 8)
 //                   `seen` counts the positions that any of the sequence's rows sees: context + rows, less
 //                   those before the first row's window. Each once, as if rows and query heads that share a

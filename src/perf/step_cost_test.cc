@@ -37,6 +37,20 @@ TEST(StepCost, PrefillOfThreeTokens) {
   EXPECT_EQ(c.read_bytes(), c.weight_bytes + c.kv_read_bytes);
 }
 
+// Eight experts of 100 bytes in each of three layers, of which a row uses two: two rows choose 8 (1 -
+// 0.75^2).
+TEST(StepCost, ExpertsThatRowsAreExpectedToChoose) {
+  WeightSizes w = kWeights;
+  w.matrices = {{.phase = WeightSizes::Phase::kDown, .count = 3, .bytes = 100, .experts = 8, .used = 2}};
+  const auto bytes = [&](uint32_t rows) {
+    const StepRows one = {.rows = rows, .context = 0};
+    return step_cost(small_config(), w, {&one, 1}, 0).weight_bytes - 20 * rows - 10'000;
+  };
+  EXPECT_EQ(bytes(1), 3u * 2 * 100);
+  EXPECT_EQ(bytes(2), 1050u);
+  EXPECT_EQ(bytes(500), 3u * 8 * 100);
+}
+
 TEST(StepCost, ChunkWithoutLogitsReadsNoHead) {
   const StepCost c = cost_of({{.rows = 1, .context = 0}}, 0);
   EXPECT_EQ(c.weight_bytes, 10'000u + 20);

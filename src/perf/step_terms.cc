@@ -40,15 +40,18 @@ void PerfModel::add_terms(std::span<const StepRows> sequences, LogitRows logits,
   if (load.rows == 0) return;
   if (t.linear.empty()) {
     for (const Linear& l : linear_)
-      t.linear.push_back(
-          {.type = l.type, .head = l.head, .values = l.values, .uneven = l.weighed / l.values});
+      t.linear.push_back({.type = l.type,
+                          .head = l.head,
+                          .experts = l.experts,
+                          .values = l.values,
+                          .uneven = l.weighed / l.values});
   }
   t.away = away_;
   t.threads = options_.threads;
   for (size_t i = 0; i < linear_.size(); ++i) {
     const uint32_t rows = linear_[i].head ? logits.rows : load.rows;
     if (rows == 0) continue;
-    const Rates rates = rates_at(linear_[i].type, rows);
+    const Rates rates = rates_of(linear_[i], rows);
     ++t.linear[i].steps;
     t.linear[i].cached += rates.cached;
     t.linear[i].memory += rates.memory;

@@ -13,9 +13,10 @@ struct StepTerms {
   struct Linear {
     DType type = DType::kF32;
     bool head = false;
-    double values = 0;  // weights; panels count as if they were full
-    double uneven = 1;  // what the thread with most panels takes over what it would if they went evenly
-    double steps = 0;   // that multiplied them
+    uint32_t experts = 0;  // of a layer; the seconds are those of the ones that rows choose
+    double values = 0;     // weights; panels count as if they were full
+    double uneven = 1;     // what the thread with most panels takes over what it would if they went evenly
+    double steps = 0;      // that multiplied them
     // Seconds per weight of a step, from cache and from memory, added up over the steps.
     double cached = 0, memory = 0;
 

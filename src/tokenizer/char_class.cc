@@ -29,6 +29,18 @@ uint16_t class_of_category(char32_t code) {
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
       return kSpace;
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+    case UTF8PROC_CATEGORY_SM:
+    case UTF8PROC_CATEGORY_SC:
+    case UTF8PROC_CATEGORY_SK:
+    case UTF8PROC_CATEGORY_SO:
+      return kRest | kSymbol;
     default:
       return code == 0x85 ? kSpace : kRest;
   }
@@ -46,8 +58,10 @@ constexpr std::array<uint16_t, 128> make_ascii_classes() {
       bits = kNumber;
     } else if (c == ' ' || (c >= '\t' && c <= '\r')) {
       bits = c == '\n' || c == '\r' ? kSpace | kNewline : kSpace;
+    } else if (c > ' ') {
+      bits = c == '/' ? kRest | kSymbol | kSlash : kRest | kSymbol;
     } else {
-      bits = c == '/' ? kRest | kSlash : kRest;
+      bits = kRest;
     }
   }
   classes[127] = kRest;

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include "tokenizer/char_class.h"
-#include "tokenizer/utf8.h"
+#include "tokenizer/deepseek_pieces.h"
+#include "tokenizer/text_char.h"
 
 namespace kvasir {
 namespace {
@@ -39,6 +40,8 @@ constexpr PreTokenizer kPreTokenizers[] = {
      .tail_slash = true},
     {.name = "tekken", .words = Words::kCased, .contractions = Contractions::kNone, .max_digits = 1,
      .tail_slash = true, .ignore_merges = true, .add_bos = true},
+    {.name = "deepseek-llm", .words = Words::kDeepSeekLlm},
+    {.name = "deepseek-v3", .words = Words::kDeepSeekV3},
 };
 // clang-format on
 
@@ -66,28 +69,21 @@ class Scan {
       case Words::kCased:
         if (const size_t end = cased_word(pos); end > pos) return end;
         return digits_or_symbols(pos);
+      case Words::kDeepSeekLlm:
+      case Words::kDeepSeekV3:
+        break;  // not by this scan
     }
     return read(pos).end;
   }
 
  private:
-  struct Char {
-    size_t end;
-    uint16_t cls;
-  };
+  using Char = TextChar;
 
-  Char read(size_t pos) const {
-    if (pos >= text_.size()) return {pos, 0};
-    const auto byte = static_cast<unsigned char>(text_[pos]);
-    if (byte < 0x80) return {pos + 1, char_class(byte)};
-    const Utf8Char c = decode_utf8(text_, pos);
-    if (!c.valid()) return {pos + 1, kRest};
-    return {pos + c.length, char_class(c.code)};
-  }
+  Char read(size_t pos) const { return read_char(text_, pos); }
 
   Char at(size_t pos) const {
     const Char c = read(pos);
-    return rules_.isolate_numbers && (c.cls & kNumber) ? Char{pos, 0} : c;
+    return rules_.isolate_numbers && (c.cls & kNumber) ? Char{pos, 0, 0} : c;
   }
 
   size_t run(size_t pos, uint16_t mask) const {
@@ -206,6 +202,8 @@ class Scan {
 }  // namespace
 
 size_t PreTokenizer::next(std::string_view text, size_t pos) const {
+  if (words == Words::kDeepSeekLlm) return deepseek_llm_piece(text, pos);
+  if (words == Words::kDeepSeekV3) return deepseek_v3_piece(text, pos);
   return Scan(*this, text).piece(pos);
 }
 

@@ -12,14 +12,16 @@ namespace kvasir {
 // How text is cut into the pieces inside which byte-level BPE merges: the regular expression of a model's
 // tokenizer.json, as a scanner without backtracking, so that time is linear and nothing can overflow.
 //
-// Every rule set is one of three shapes (\s is White_Space, M stands for \p{M} where word_mark is set):
+// Every rule set is one of five shapes (\s is White_Space, M stands for \p{M} where word_mark is set):
 //   kSpaced  'contraction| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+                      (GPT-2)
 //   kPrefixed 'contraction|[^\r\n\p{L}\p{N}]?[\p{L}M]+|\p{N}{1,max_digits}
 //             | ?[^\s\p{L}M\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+                                (cl100k and
 //             children)
 //   kCased    the same with words cut where case changes, and contractions at the end of words    (o200k)
+//   kDeepSeekLlm, kDeepSeekV3: several expressions, each within the pieces of the one before
+//             (deepseek_pieces.h)
 struct PreTokenizer {
-  enum class Words : uint8_t { kSpaced, kPrefixed, kCased };
+  enum class Words : uint8_t { kSpaced, kPrefixed, kCased, kDeepSeekLlm, kDeepSeekV3 };
   enum class Contractions : uint8_t { kNone, kLowercase, kAnyCase };
 
   std::string_view name;  // value of tokenizer.ggml.pre

@@ -46,6 +46,17 @@ def test_inspect_says_what_the_cache_takes(folder, name):
     assert said["sliding_window"] == (config.get("sliding_window") or 0)
 
 
+def test_inspect_says_what_a_token_uses_of_experts(folder):
+    said = json.loads(kvasir("inspect", folder / "qwen3moe.gguf", "--json"))
+    assert (said["experts"], said["experts_used"], said["expert_ffn_dim"]) == (8, 3, 32)
+    idle = 2 * (8 - 3) * 3 * 64 * 32  # layers, experts that are not chosen, their three matrices
+    assert said["active_parameters"] == said["parameters"] - idle
+    embedding = (268 - 1) * 64  # of which a token takes one row
+    assert said["weight_bytes_per_token"] <= said["weight_bytes"] - 4 * (idle + embedding)
+    text = kvasir("inspect", folder / "qwen3moe.gguf")
+    assert "8 of width 32 in each of 2 layers, a token goes to 3" in text
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_plan_reads_its_file_and_its_config(folder, name):
     for path in (folder / f"{name}.gguf", folder / f"{name}.json"):
@@ -54,7 +65,8 @@ def test_plan_reads_its_file_and_its_config(folder, name):
         assert "does not run the architecture" not in plan
 
 
-@pytest.mark.parametrize("name", ["command-r-plus", "gemma2", "phi3-long", "deepseek-v3"])
+@pytest.mark.parametrize("name", ["command-r-plus", "gemma2", "phi3-long", "qwen2moe", "gpt-oss", "deepseek-v2-lite",
+                                  "deepseek-v3"])
 def test_run_answers(folder, name):
     words = ("-p", "the thing", "--temperature", 0, "-n", 8)
     assert kvasir("run", folder / f"{name}.gguf", *words) == kvasir("run", folder / f"{name}.gguf", *words)

@@ -9,7 +9,9 @@
 
 #include "engine/engine_core.h"
 #include "engine/fake_model.h"
+#include "tests/model_fixture.h"
 #include "tests/steps/step_rig.h"
+#include "tests/tiny_fixture.h"
 
 namespace {
 
@@ -150,6 +152,31 @@ class NullLm final : public CausalLm {
   ModelConfig config_;
   std::vector<float> logits_;
 };
+
+// Passes of one row and of many, whose choices of experts differ.
+TEST(StepAllocations, NoneInAModelWithExperts) {
+  for (const char* name : {"qwen2moe", "gpt-oss", "deepseek-v3"}) {
+    LoadedModel m(open_tiny(name), kernel_table(best_isa()), 2, 32, KvType::kF16, 128);
+    const LoadedModel::Tables tables = m.make_tables(0, 4);
+    for (const uint32_t rows : {1u, 60u}) {
+      std::vector<TokenId> tokens(rows);
+      std::vector<int32_t> positions(rows);
+      for (uint32_t r = 0; r < rows; ++r) positions[r] = static_cast<int32_t>(r);
+      const ForwardBatch::Sequence sequence = {0, rows, tables.pointers};
+      const std::vector<uint32_t> logit_rows = {rows - 1};
+      std::vector<float> logits(m.vocab());
+      TokenId next = 0;
+      EXPECT_EQ(allocations_of(
+                    5,
+                    [&] {
+                      for (TokenId& t : tokens) t = next = (next * 7 + 1) % 256;
+                      m.model().forward({tokens, positions, {&sequence, 1}, logit_rows}, m.store(), logits);
+                    }),
+                0u)
+          << name << ", " << rows << " rows";
+    }
+  }
+}
 
 // The whole engine: what is told about a token is the only thing that takes memory, once per token.
 TEST(StepAllocations, OneEventPerTokenInTheEngine) {

@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
 #include "models/model_config.h"
 #include "perf/model_shape.h"
 #include "perf/parameter_formulas.h"
 #include "tests/tiny_fixture.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_fixture.h"
 
 namespace kvasir {
 namespace {
@@ -50,6 +55,30 @@ TEST_P(EveryShape, ItsTokenizerReadsText) {
   const auto ids = (*tokenizer)->encode("a the<|end|>", {.add_special = false, .parse_special = true});
   EXPECT_EQ(ids, (std::vector<TokenId>{TokenId{'a'}, TokenId{259}, TokenId{265}}));
 }
+
+// The models whose kind of tokenizer transformers defines.
+class EveryDefinedTokenizer : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryDefinedTokenizer, GivesTheIdsOfTransformers) {
+  std::ifstream in(tiny_path(GetParam() + ".ids"));
+  const auto tokenizer = Tokenizer::load(open_tiny(GetParam()).metadata());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  const std::vector<std::string> texts = read_texts("torture.txt");
+  size_t count = 0;
+  for (std::string line; std::getline(in, line); ++count) {
+    std::istringstream words(line);
+    size_t index = 0;
+    words >> index;
+    const std::vector<TokenId> expected(std::istream_iterator<TokenId>(words), {});
+    EXPECT_EQ((*tokenizer)->encode(texts.at(index), {.add_special = false}), expected) << texts[index];
+  }
+  EXPECT_GT(count, 50u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, EveryDefinedTokenizer,
+                         testing::Values("qwen2", "qwen3", "gemma", "gemma2", "gemma3", "command-r",
+                                         "command-r-plus", "cohere2"),
+                         tiny_test_name);
 
 INSTANTIATE_TEST_SUITE_P(Tiny, EveryShape, testing::ValuesIn(tiny_names()), tiny_test_name);
 

@@ -95,6 +95,49 @@ def qwens():
                t.Qwen3Config(**sizes(head_dim=32), rope_parameters=rope(), tie_word_embeddings=False), "qwen2")
 
 
+def experts(count, used, name="num_experts"):
+    return {name: count, "num_experts_per_tok": used, "tie_word_embeddings": False}
+
+
+def mixtures():
+    plain, normalised = {"norm_topk_prob": False}, {"norm_topk_prob": True}
+    yield Tiny(
+        "mixtral", "llama", t.MixtralForCausalLM,
+        t.MixtralConfig(**sizes(ffn=64), **experts(4, 2, "num_local_experts"), rope_parameters=rope(),
+                        sliding_window=None), "llama-bpe", {"second expert": {"num_experts_per_tok": 1}}, permuted=True)
+    yield Tiny(
+        "qwen2moe", "qwen2moe", t.Qwen2MoeForCausalLM,
+        t.Qwen2MoeConfig(**sizes(), **experts(6, 2), rope_parameters=rope(), moe_intermediate_size=32,
+                         shared_expert_intermediate_size=96, **plain), "qwen2", {"weights as they are": normalised})
+    yield Tiny(
+        "qwen3moe", "qwen3moe", t.Qwen3MoeForCausalLM,
+        t.Qwen3MoeConfig(**sizes(head_dim=32), **experts(8, 3), rope_parameters=rope(),
+                         moe_intermediate_size=32, **normalised), "qwen2", {"normalised weights": plain})
+    yield Tiny(
+        "olmoe", "olmoe", t.OlmoeForCausalLM,
+        t.OlmoeConfig(**sizes(ffn=32), **experts(8, 3), rope_parameters=rope(), **plain), "dbrx",
+        {"weights as they are": normalised})
+    factors = {"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2,
+               "logits_scaling": 4.0}
+    yield Tiny(
+        "granitemoe", "granitemoe", t.GraniteMoeForCausalLM,
+        t.GraniteMoeConfig(**sizes(ffn=64), **experts(4, 2, "num_local_experts"), rope_parameters=rope(), **factors),
+        "refact", {"residual scale": {"residual_multiplier": 1.0}}, permuted=True, embedding_scale=6.0)
+    yield Tiny(
+        "granitemoe-shared", "granitemoe", t.GraniteMoeSharedForCausalLM,
+        t.GraniteMoeSharedConfig(**sizes(ffn=64), **experts(4, 2, "num_local_experts"), shared_intermediate_size=96,
+                                 rope_parameters=rope(), **factors), "refact", {}, permuted=True, embedding_scale=6.0)
+    yarn = rope("yarn", 150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                original_max_position_embeddings=32)
+    yield Tiny(
+        "gpt-oss", "gpt-oss", t.GptOssForCausalLM,
+        t.GptOssConfig(**sizes(layers=4, ffn=64, head_dim=16), **experts(4, 2, "num_local_experts"),
+                       rope_parameters=yarn, sliding_window=WINDOW, layer_types=kinds(4, 2)), "gpt-4o",
+        {"window": {"sliding_window": 64}, "yarn": {"rope_parameters": rope(theta=150000.0)},
+         "ramp between pairs": {"rope_parameters": yarn | {"truncate": True}},
+         "limits of the activation": {"swiglu_limit": 1000.0}})
+
+
 def gemmas():
     gelu = {"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
     common = {"norm_offset": 1.0, "embedding_scale": math.sqrt(64)}
@@ -193,25 +236,39 @@ class PlmForCausalLM(t.DeepseekV3ForCausalLM):
 
 
 def latents():
-    """Multi-head latent attention, without experts."""
+    """Multi-head latent attention, without experts and with them."""
 
     def latent(layers=2, query=None, value=32, heads=4, **more):
         return sizes(layers=layers, heads=heads, kv=heads, rms_norm_eps=1e-6, kv_lora_rank=32, q_lora_rank=query,
                      qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=value) | more
 
-    def deepseek(name, config, **more):
-        dense = {"first_k_dense_replace": config["num_hidden_layers"], "n_shared_experts": 0}
-        return Tiny(name, "deepseek2", t.DeepseekV3ForCausalLM,
-                    t.DeepseekV3Config(**config | dense, tie_word_embeddings=False), "llama-bpe", **more)
+    def mixture(dense, shared, **more):
+        return {"first_k_dense_replace": dense, "n_shared_experts": shared, "moe_intermediate_size": 32} | more
 
     yarn = rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0, beta_fast=32.0,
                 beta_slow=1.0)
     scaled = {"yarn": NO_ROPE_SCALING, "scale of scores": {"rope_parameters.mscale_all_dim": 0.0,
                                                            "rope_parameters.attention_factor": 1.0}}
-    yield deepseek("deepseek-v2-lite", latent(ffn=256, value=16) | NO_ROPE_SCALING, split_kv_b=True)
-    yield deepseek("deepseek-v2", latent(query=64) | {"rope_parameters": yarn}, features=scaled)
-    yield deepseek("deepseek-v3", latent(query=32, heads=9, kv_lora_rank=64) | {"rope_parameters": yarn}, features=scaled,
-                   split_kv_b=True)
+    untied = {"tie_word_embeddings": False}
+    yield Tiny("youtu-llm", "deepseek2", t.DeepseekV3ForCausalLM,
+               t.DeepseekV3Config(**latent(query=64) | mixture(2, 0) | untied, rope_parameters=yarn), "llama-bpe", scaled)
+    yield Tiny(
+        "deepseek-v2-lite", "deepseek2", t.DeepseekV2ForCausalLM,
+        t.DeepseekV2Config(**latent(ffn=256, value=16) | mixture(1, 2, n_routed_experts=6, num_experts_per_tok=2) | untied,
+                           rope_parameters=rope()), "deepseek-llm",
+        {"second expert": {"num_experts_per_tok": 1}}, split_kv_b=True)
+    groups = {"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2}
+    yield Tiny(
+        "deepseek-v2", "deepseek2", t.DeepseekV2ForCausalLM,
+        t.DeepseekV2Config(**latent(query=64) | mixture(1, 1, topk_method="group_limited_greedy", **groups) | untied,
+                           routed_scaling_factor=4.0, rope_parameters=yarn), "deepseek-llm",
+        scaled | {"groups": {"topk_method": "greedy"}, "scale of weights": {"routed_scaling_factor": 1.0}})
+    yield Tiny(
+        "deepseek-v3", "deepseek2", t.DeepseekV3ForCausalLM,
+        t.DeepseekV3Config(**latent(layers=3, query=32, heads=9, kv_lora_rank=64) | mixture(1, 1, **groups) | untied,
+                           routed_scaling_factor=2.5, norm_topk_prob=True, rope_parameters=yarn), "deepseek-v3",
+        scaled | {"groups": {"topk_group": 4}, "scale of weights": {"routed_scaling_factor": 1.0},
+                  "normalised weights": {"norm_topk_prob": False}}, split_kv_b=True)
     longrope = rope("longrope", short_factor=[1.0 + 0.15 * i for i in range(8)],
                     long_factor=[1.2 + 0.7 * i for i in range(8)], original_max_position_embeddings=128)
     yield Tiny("minicpm3", "minicpm3", t.MiniCPM3ForCausalLM,
@@ -225,4 +282,4 @@ def latents():
 
 
 def all_models():
-    return [*llamas(), *qwens(), *gemmas(), *phis(), *olmos(), *layer_norms(), *latents()]
+    return [*llamas(), *qwens(), *mixtures(), *gemmas(), *phis(), *olmos(), *layer_norms(), *latents()]

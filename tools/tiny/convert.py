@@ -7,6 +7,7 @@ import re
 import gguf
 import numpy as np
 
+import experts
 import vocabulary
 
 ARCHS = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -72,6 +73,27 @@ def write_granite(writer, config):
     writer.add_embedding_scale(config.embedding_multiplier)
     writer.add_residual_scale(config.residual_multiplier)
     writer.add_logit_scale(config.logits_scaling)
+
+
+def write_mixtral(writer, config):
+    write_llama(writer, config)
+    experts.write_keys(writer, config)
+
+
+def write_granitemoe(writer, config):
+    write_granite(writer, config)
+    experts.write_keys(writer, config)
+
+
+def write_with_experts(writer, config):
+    write_common(writer, config)
+    experts.write_keys(writer, config)
+
+
+def write_gpt_oss(writer, config):
+    write_with_experts(writer, config)
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_expert_feed_forward_length(config.intermediate_size)
 
 
 def write_gemma(writer, config):
@@ -146,6 +168,18 @@ def write_latent(writer, config, kv_heads=None):
     writer.add_rope_freq_base(rope_of(config)["rope_theta"])
 
 
+def write_deepseek_experts(writer, config):
+    """Files of V2 do not say how the router scores."""
+    experts.write_keys(writer, config)
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_weights_norm(config.norm_topk_prob)
+    if config.n_group is not None:
+        writer.add_expert_group_count(config.n_group)
+        writer.add_expert_group_used_count(config.topk_group)
+    if config.model_type == "deepseek_v3":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
 def write_deepseek2(writer, config, split):
     """Older files give the sizes of a head as such and say nothing of the cache row."""
     write_latent(writer, config, 1 if split else None)
@@ -159,8 +193,11 @@ def write_deepseek2(writer, config, split):
         writer.add_key_length(head)
         writer.add_value_length(config.v_head_dim)
     writer.add_leading_dense_block_count(config.first_k_dense_replace)
-    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     writer.add_expert_shared_count(config.n_shared_experts)
+    if config.first_k_dense_replace < config.num_hidden_layers:
+        write_deepseek_experts(writer, config)
+    else:
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     rope = rope_of(config)
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
@@ -182,7 +219,9 @@ def write_plm(writer, config):
     writer.add_value_length(config.v_head_dim)
 
 
-KEYS = {"llama": write_llama, "smollm3": write_llama, "granite": write_granite, "qwen2": write_common,
+KEYS = {"granitemoe": write_granitemoe, "qwen2moe": write_with_experts, "qwen3moe": write_with_experts,
+        "olmoe": write_with_experts, "gpt-oss": write_gpt_oss,
+        "llama": write_llama, "smollm3": write_llama, "granite": write_granite, "qwen2": write_common,
         "qwen3": write_common, "gemma": write_gemma, "gemma2": write_gemma2, "gemma3": write_gemma3, "phi3": write_phi3,
         "olmo2": write_olmo2, "stablelm": write_stablelm, "command-r": write_command_r, "cohere2": write_cohere2,
         "minicpm3": write_minicpm3, "plm": write_plm}
@@ -244,6 +283,13 @@ def tensors(tiny, model):
     for name, value in merged_norms(state).items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
+        parts = list(experts.renamed(tiny, name, value))
+        for target, part in parts:
+            yield target, np.ascontiguousarray(part, dtype=np.float32)
+        if parts:
+            continue
+        if name.endswith("self_attn.sinks"):
+            name += ".weight"
         target = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if target is None:
             raise ValueError(f"{tiny.name}: the gguf package has no name for {name}")
@@ -263,10 +309,11 @@ def tensors(tiny, model):
 def write(tiny, model, path):
     writer = gguf.GGUFWriter(path, tiny.arch)
     writer.add_name(tiny.name)
+    mixtral = tiny.arch == "llama" and "num_local_experts" in tiny.config.to_dict()
     if tiny.arch == "deepseek2":
         write_deepseek2(writer, tiny.config, tiny.split_kv_b)
     else:
-        KEYS[tiny.arch](writer, tiny.config)
+        (write_mixtral if mixtral else KEYS[tiny.arch])(writer, tiny.config)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     vocabulary.write(writer, tiny.pre)
     for name, value in tensors(tiny, model):

@@ -5,7 +5,8 @@ transformers answers with them in f32, and manifest.json beside it.
     tools/tiny/make_models.py [--into FOLDER] [NAME ...]
 
 Each <name>.golden is little-endian: "KVTINY01", u32 positions, u32 vocabulary, u32 tokens[positions],
-f32 logits[positions][vocabulary]; <name>.json is the model's config.json. A feature whose absence would not show in the logits is an error. With names or a
+f32 logits[positions][vocabulary]; <name>.json is the model's config.json; <name>.ids, where transformers defines such a tokenizer, has the token ids of
+tests/data/tokenizer/torture.txt, each line led by the text's number. A feature whose absence would not show in the logits is an error. With names or a
 folder nothing but the files themselves is written, for a look. `make goldens` runs this in .venv-peers, which holds
 torch and transformers. The weights depend on the names of models and parameters only.
 """
@@ -28,6 +29,7 @@ import torch
 
 import architectures
 import convert
+import token_ids
 import weights
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -90,6 +92,8 @@ def make_one(tiny, folder):
     check_features(tiny, model, tokens, logits)
     convert.write(tiny, model, folder / f"{tiny.name}.gguf")
     (folder / f"{tiny.name}.json").write_text(tiny.config.to_json_string())
+    if tiny.pre in token_ids.CLASSES:
+        (folder / f"{tiny.name}.ids").write_text("\n".join(token_ids.lines(tiny.pre)) + "\n")
     (folder / f"{tiny.name}.golden").write_bytes(golden_bytes(tokens, logits))
 
 

@@ -23,11 +23,20 @@ def grid_normal(shape, deviation, random):
     return values.round().clamp(-31, 31) * step
 
 
-def deviation_of(name, parameter, embedding_scale):
+def deviation_of(seed, name, parameter, embedding_scale):
     """What keeps the numbers of every layer near one, with attention sharp enough that positions show."""
     if name.endswith("embed_tokens.weight"):
         return 1.0 / embedding_scale
-    gain = 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name or "q_b_proj" in name else 3.0 if "lm_head" in name else 1.0
+    if parameter.ndim == 1:  # sinks of attention
+        return 1.0
+    if "router" in name or name.endswith("mlp.gate.weight"):  # few near ties, which rounding could decide
+        return (1.5 if seed == "deepseek-v3" else 4.0) / math.sqrt(parameter.shape[1])  # sigmoids saturate
+    if parameter.ndim == 3:  # experts; gpt-oss has inputs in rows, and values that its limits cut
+        if seed != "gpt-oss":
+            return 1.0 / math.sqrt(parameter.shape[2])
+        return (3.0 if "gate_up" in name else 0.1) / math.sqrt(parameter.shape[1])
+    sharp = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "q_b_proj"))
+    gain = 1.5 if sharp else 3.0 if "lm_head" in name else 1.0
     return gain / math.sqrt(parameter.shape[1])
 
 
@@ -41,7 +50,11 @@ def randomise(model, seed, embedding_scale, norm_center):
             elif "norm" in name:
                 parameter.copy_(norm_center + grid_normal(parameter.shape, 0.25, random))
             else:
-                parameter.copy_(grid_normal(parameter.shape, deviation_of(name, parameter, embedding_scale), random))
+                deviation = deviation_of(seed, name, parameter, embedding_scale)
+                parameter.copy_(grid_normal(parameter.shape, deviation, random))
+        for name, buffer in sorted(model.named_buffers()):
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(grid_normal(buffer.shape, 0.3, generator(seed, name)))
 
 
 def random_tokens(seed, count, vocabulary):

@@ -181,6 +181,12 @@ void merge(float later_max, float later_sum, const float* later_weighted, uint32
   }
 }
 
+// A sink is a split whose only position has this score and a V of zeros.
+void merge_sink(float sink, uint32_t value_dim, Partial& total) {
+  static constexpr std::array<float, kMaxValue> kNothing{};
+  if (sink != -math::kInfinity) merge(sink, 1.0f, kNothing.data(), value_dim, total);
+}
+
 void write_result(const Partial& total, uint32_t value_dim, float* out) {
   for (uint32_t d = 0; d < value_dim; ++d) out[d] = total.weighted[d] / total.sum;
 }
@@ -207,7 +213,9 @@ void attend_row(const Row& row, uint32_t r) {
       merge(split.max, split.sum, split.weighted.data(), value_dim, total);
     }
   }
-  if (a.partials == nullptr) write_result(total, value_dim, a.out[r]);
+  if (a.partials != nullptr) return;
+  if (a.sinks != nullptr) merge_sink(a.sinks[r], value_dim, total);
+  write_result(total, value_dim, a.out[r]);
 }
 
 }  // namespace
@@ -230,11 +238,12 @@ void attention(const AttentionArgs& args) {
   }
 }
 
-void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float* out) {
+void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float sink, float* out) {
   Partial total;
   for (uint32_t i = 0; i < count; ++i, partials += attention_partial_floats(value_dim)) {
     merge(partials[0], partials[1], partials + kAttnPartialHead, value_dim, total);
   }
+  merge_sink(sink, value_dim, total);
   write_result(total, value_dim, out);
 }
 

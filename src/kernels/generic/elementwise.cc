@@ -50,6 +50,10 @@ void layer_norm(const float* x, const float* w, const float* b, uint32_t n, floa
 void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y) {
   for (uint32_t i = 0; i < n; ++i) {
     const Float1 g{gate[i]};
+    if (act == Activation::kClampedSwiglu) {
+      y[i] = math::clamped_swiglu(g, Float1{up[i]}).v;
+      continue;
+    }
     const Float1 a = act == Activation::kSilu   ? math::silu(g)
                      : act == Activation::kRelu ? math::relu(g)
                                                 : math::gelu_tanh(g);

@@ -52,6 +52,16 @@ KVASIR_INLINE V silu(V x) {
   return x / (V::broadcast(1.0f) + math::exp(negate(x)));
 }
 
+// x * sigmoid(1.702 x) * (y + 1), where x is `gate` but at most 7 and y `up` within -7 to 7 (gpt-oss).
+template <class V>
+KVASIR_INLINE V clamped_swiglu(V gate, V up) {
+  const V limit = V::broadcast(7.0f), least = V::broadcast(-7.0f), one = V::broadcast(1.0f);
+  const V x = select_less(limit, gate, limit, gate);
+  const V most = select_less(limit, up, limit, up);
+  const V y = select_less(most, least, least, most);
+  return x / (one + math::exp(x * V::broadcast(-1.702f))) * (y + one);
+}
+
 // GELU by its tanh form, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written as x * sigmoid(2 u): no
 // cancellation where the tanh nears -1.
 template <class V>

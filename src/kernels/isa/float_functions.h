@@ -16,7 +16,7 @@ void softcap(float cap, uint32_t n, float* y);
 void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
               const float* v);
 void attention(const AttentionArgs& args);
-void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float* out);
+void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float sink, float* out);
 LogitScan scan_logits(const float* x, uint32_t n);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
@@ -33,7 +33,7 @@ void softcap(float cap, uint32_t n, float* y);
 void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
               const float* v);
 void attention(const AttentionArgs& args);
-void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float* out);
+void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float sink, float* out);
 LogitScan scan_logits(const float* x, uint32_t n);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
@@ -50,7 +50,7 @@ void softcap(float cap, uint32_t n, float* y);
 void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
               const float* v);
 void attention(const AttentionArgs& args);
-void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float* out);
+void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float sink, float* out);
 LogitScan scan_logits(const float* x, uint32_t n);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);
@@ -67,7 +67,7 @@ void softcap(float cap, uint32_t n, float* y);
 void store_kv(const KvPlanes& kv, uint32_t kv_head, BlockId block, uint32_t slot, const float* k,
               const float* v);
 void attention(const AttentionArgs& args);
-void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float* out);
+void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float sink, float* out);
 LogitScan scan_logits(const float* x, uint32_t n);
 uint32_t argmax(const float* x, uint32_t n);
 float log_sum_exp(const float* x, uint32_t n);

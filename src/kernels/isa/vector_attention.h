@@ -63,6 +63,13 @@ KVASIR_INLINE void merge(float later_max, V later_sum, const float* later_weight
   }
 }
 
+// A sink is a split whose only position has this score and a V of zeros.
+template <class V>
+void merge_sink(float sink, uint32_t head_dim, float* max, float* sum, float* weighted) {
+  alignas(64) static constexpr float kNothing[kMaxLatent] = {};
+  if (sink != -math::kInfinity) merge(sink, V::broadcast(1.0f), kNothing, head_dim, max, sum, weighted);
+}
+
 template <class V>
 void write_result(float sum, const float* weighted, uint32_t head_dim, float* out) {
   const V divisor = V::broadcast(sum);
@@ -177,12 +184,14 @@ void attention(const AttentionArgs& a) {
     take_walks<V, uint16_t>(a, s);
   if (a.partials != nullptr) return;
   for (uint32_t r = 0; r < a.rows; ++r) {
-    write_result<V>(s.total_sum[r], s.total_weighted + size_t{r} * s.head_dim, s.head_dim, a.out[r]);
+    float* weighted = s.total_weighted + size_t{r} * s.head_dim;
+    if (a.sinks != nullptr) merge_sink<V>(a.sinks[r], s.head_dim, s.total_max + r, s.total_sum + r, weighted);
+    write_result<V>(s.total_sum[r], weighted, s.head_dim, a.out[r]);
   }
 }
 
 template <class V>
-void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float* out) {
+void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, float sink, float* out) {
   alignas(64) float weighted[kMaxLatent];
   static_assert(kMaxLatent >= kAttnMaxHeadDim);
   clear<V>(weighted, head_dim);
@@ -192,6 +201,7 @@ void merge_attention(const float* partials, uint32_t count, uint32_t head_dim, f
     merge(partials[0], V::broadcast(partials[1]), partials + kAttnPartialHead, head_dim, &max, &sum,
           weighted);
   }
+  merge_sink<V>(sink, head_dim, &max, &sum, weighted);
   write_result<V>(sum, weighted, head_dim, out);
 }
 

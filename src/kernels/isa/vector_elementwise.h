@@ -60,6 +60,10 @@ template <class V>
 void gated_act(Activation act, const float* gate, const float* up, uint32_t n, float* y) {
   for_each_sixteen<V>(n, [&](uint32_t i, typename V::Mask m) {
     const V g = V::load(gate + i, m, 0.0f);
+    if (act == Activation::kClampedSwiglu) {
+      math::clamped_swiglu(g, V::load(up + i, m, 0.0f)).store(y + i, m);
+      return;
+    }
     const V a = act == Activation::kSilu   ? math::silu(g)
                 : act == Activation::kRelu ? math::relu(g)
                                            : math::gelu_tanh(g);

@@ -196,7 +196,7 @@ template <class V>
 void latent_attention(const AttentionArgs& a) {
   DCHECK(a.rows >= 1 && a.rows <= kLatentMaxRows && a.kv.block_size % kKvTile == 0 && a.kv.kv_heads == 1);
   DCHECK(a.kv.latent % 16 == 0 && a.kv.latent <= kMaxLatent && a.shared % kAttnChunk == 0);
-  DCHECK(a.kv.head_dim % 16 == 0 && a.kv.head_dim - a.kv.latent <= kMaxRotatedKey);
+  DCHECK(a.kv.head_dim % 16 == 0 && a.kv.head_dim - a.kv.latent <= kMaxRotatedKey && a.sinks == nullptr);
   const LatentState s = carve_latent_state(a);
   DCHECK(s.tiles <= kLatentMaxTiles);
   begin_latent_call<V>(a, s);

@@ -11,13 +11,6 @@ namespace {
 
 constexpr int64_t kMaxWidth = 1 << 18;
 
-// Reads an optional integer key with a default.
-Result<uint32_t> int_or(const GgufMetadata& m, const std::string& key, int64_t min, int64_t max,
-                        uint32_t fallback) {
-  KVASIR_ASSIGN_OR_RETURN(const std::optional<int64_t> value, m.get_int(key, min, max));
-  return value ? static_cast<uint32_t>(*value) : fallback;
-}
-
 Status read_dimensions(const GgufMetadata& m, const std::string& arch, ModelConfig& c) {
   const auto require = [&](const char* suffix, int64_t max, uint32_t& out) -> Status {
     KVASIR_ASSIGN_OR_RETURN(const int64_t value, m.require_int(arch + suffix, 1, max));
@@ -148,6 +141,12 @@ Status read_rope(const GgufMetadata& m, const std::string& arch, ModelConfig& c)
 
 }  // namespace
 
+Result<uint32_t> int_or(const GgufMetadata& m, const std::string& key, int64_t min, int64_t max,
+                        uint32_t fallback) {
+  KVASIR_ASSIGN_OR_RETURN(const std::optional<int64_t> value, m.get_int(key, min, max));
+  return value ? static_cast<uint32_t>(*value) : fallback;
+}
+
 Result<double> positive_or(const GgufMetadata& m, const std::string& key, double fallback) {
   KVASIR_ASSIGN_OR_RETURN(const std::optional<double> value, m.get_float(key));
   if (value && !(std::isfinite(*value) && *value > 0))
@@ -209,10 +208,6 @@ Status end_config(const GgufMetadata& m, const std::string& arch, NormKind norm,
   c.norm_eps = static_cast<float>(eps);
   c.windows.assign(c.layers, 0);
   c.ropes.assign(c.layers, LayerRope::kGlobal);
-  KVASIR_ASSIGN_OR_RETURN(const auto experts, m.get_int(arch + ".expert_count", 0, 1 << 20));
-  if (experts.value_or(0) > 0)
-    return unsupported(
-        fmt::format("{}.expert_count is {}: mixture-of-experts layers are not supported", arch, *experts));
   return {};
 }
 

@@ -56,9 +56,15 @@ std::string refusal(const GgufMetadata& metadata, ErrorCode code) {
 
 TEST(Families, EveryRowReadsItsOwnKeys) {
   for (const ArchSpec& spec : architectures()) {
-    const ModelConfig c = config(has_latent(spec.name) ? latent_keys(spec.name) : keys(spec.name));
+    GgufMetadata m = has_latent(spec.name) ? latent_keys(spec.name) : keys(spec.name);
+    if (spec.experts) {
+      m.insert(std::string(spec.name) + ".expert_count", int64_t{4});
+      m.insert(std::string(spec.name) + ".expert_used_count", int64_t{2});
+    }
+    const ModelConfig c = config(m);
     EXPECT_EQ(c.mla.has_value(), has_latent(spec.name)) << spec.name;
     EXPECT_EQ(c.architecture, spec.name);
+    EXPECT_EQ(c.layers_with_experts(), spec.experts ? 4u : 0u) << spec.name;
     EXPECT_EQ(c.windows.size(), 4u) << spec.name;
     EXPECT_EQ(c.ropes.size(), 4u) << spec.name;
   }
@@ -66,8 +72,20 @@ TEST(Families, EveryRowReadsItsOwnKeys) {
 
 TEST(Families, AnUnknownArchitectureIsToldWhatThereIs) {
   const std::string message = refusal(keys("mamba2"), ErrorCode::kUnsupported);
-  EXPECT_THAT(message, HasSubstr("general.architecture is 'mamba2'"));
+  EXPECT_THAT(message,
+              HasSubstr("general.architecture is 'mamba2': not supported, for it needs layers that carry "
+                        "a state in place of attention; supported are llama, "));
+  EXPECT_THAT(refusal(keys("newest"), ErrorCode::kUnsupported),
+              HasSubstr("general.architecture is 'newest': not supported; supported are llama, "));
   for (const ArchSpec& spec : architectures()) EXPECT_THAT(message, HasSubstr(spec.name));
+}
+
+TEST(Families, WhatIsMissingIsKnownOfNoneThatRuns) {
+  EXPECT_EQ(what_is_missing("bloom"), "feed-forward parts without a gate");
+  EXPECT_EQ(what_is_missing("t5"), "an encoder");
+  EXPECT_EQ(what_is_missing("qwen3"), "");
+  EXPECT_EQ(what_is_missing(""), "");
+  for (const ArchSpec& spec : architectures()) EXPECT_EQ(what_is_missing(spec.name), "") << spec.name;
 }
 
 // Files of DeepSeek-V2-Lite's sizes; its YaRN has a factor of 40 and scores that grow with 0.0707 of its
@@ -223,11 +241,127 @@ TEST(RopeKeys, AnyOtherScalingIsRefused) {
       HasSubstr("llama.rope.scaling.type is 'dynamic': supported are none, linear, yarn and longrope"));
 }
 
-TEST(Families, ExpertsAreRefused) {
-  GgufMetadata m = keys("llama");
-  m.insert("llama.expert_count", int64_t{8});
-  EXPECT_THAT(refusal(m, ErrorCode::kUnsupported),
-              HasSubstr("llama.expert_count is 8: mixture-of-experts layers are not supported"));
+// Of an architecture that always has experts.
+GgufMetadata mixture(const std::string& arch, int64_t experts = 8, int64_t used = 2) {
+  GgufMetadata m = keys(arch);
+  m.insert(arch + ".expert_count", experts);
+  m.insert(arch + ".expert_used_count", used);
+  return m;
+}
+
+TEST(Experts, AreWhatTheFamilySays) {
+  for (const char* arch : {"llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "gpt-oss"}) {
+    const ModelConfig c = config(mixture(arch));
+    const RouterShape& r = c.mixture.router;
+    EXPECT_EQ(r.experts, 8u);
+    EXPECT_EQ(r.used, 2u);
+    EXPECT_EQ(r.score, RouterShape::Score::kSoftmax);
+    EXPECT_EQ(r.normalised, std::string(arch) != "qwen2moe" && std::string(arch) != "olmoe") << arch;
+    EXPECT_EQ(c.mixture.ffn_dim, 64u);
+    EXPECT_EQ(c.mixture.shared_ffn_dim, std::string(arch) == "qwen2moe" ? 64u : 0u) << arch;
+    EXPECT_EQ(c.layers_with_experts(), 4u);
+  }
+  EXPECT_EQ(config(keys("llama")).layers_with_experts(), 0u);
+}
+
+TEST(Experts, KeysGoFirst) {
+  GgufMetadata m = mixture("qwen2moe");
+  m.insert("qwen2moe.expert_feed_forward_length", int64_t{32});
+  m.insert("qwen2moe.expert_shared_count", int64_t{2});
+  m.insert("qwen2moe.expert_gating_func", int64_t{2});
+  m.insert("qwen2moe.expert_weights_norm", true);
+  m.insert("qwen2moe.expert_weights_scale", 2.5);
+  m.insert("qwen2moe.expert_group_count", int64_t{4});
+  m.insert("qwen2moe.expert_group_used_count", int64_t{2});
+  m.insert("qwen2moe.leading_dense_block_count", int64_t{1});
+  const ModelConfig c = config(m);
+  EXPECT_EQ(c.mixture.ffn_dim, 32u);
+  EXPECT_EQ(c.mixture.shared_ffn_dim, 64u);
+  EXPECT_EQ(c.mixture.router.score, RouterShape::Score::kSigmoid);
+  EXPECT_TRUE(c.mixture.router.normalised);
+  EXPECT_EQ(c.mixture.router.scale, 2.5f);
+  EXPECT_EQ(c.mixture.router.groups, 4u);
+  EXPECT_EQ(c.mixture.router.groups_used, 2u);
+  EXPECT_FALSE(c.has_experts(0));
+  EXPECT_TRUE(c.has_experts(1));
+  EXPECT_EQ(c.layers_with_experts(), 3u);
+  EXPECT_EQ(c.widest_ffn(), 64u);
+}
+
+// The keys of DeepSeek-V2-Lite's files, which do not say how the router scores, and those of V3's.
+TEST(Experts, OfDeepSeek) {
+  const auto deepseek = [](int64_t experts, int64_t used, int64_t shared, double scale) {
+    GgufMetadata m = latent_keys("deepseek2");
+    m.insert("deepseek2.expert_count", experts);
+    m.insert("deepseek2.expert_used_count", used);
+    m.insert("deepseek2.expert_shared_count", shared);
+    m.insert("deepseek2.expert_feed_forward_length", int64_t{1408});
+    m.insert("deepseek2.expert_weights_scale", scale);
+    return m;
+  };
+  GgufMetadata lite = deepseek(64, 6, 2, 1.0);
+  lite.insert("deepseek2.leading_dense_block_count", int64_t{1});
+  lite.insert("deepseek2.expert_weights_norm", false);
+  const ModelConfig c = config(lite);
+  EXPECT_EQ(c.mixture.router.score, RouterShape::Score::kSoftmax);
+  EXPECT_FALSE(c.mixture.router.normalised);
+  EXPECT_EQ(c.mixture.router.groups, 1u);
+  EXPECT_EQ(c.mixture.shared_ffn_dim, 2816u);
+  EXPECT_EQ(c.layers_with_experts(), 3u);
+  EXPECT_EQ(c.widest_ffn(), 2816u);
+
+  GgufMetadata v3 = deepseek(256, 8, 1, 2.5);
+  v3.insert("deepseek2.leading_dense_block_count", int64_t{3});
+  v3.insert("deepseek2.expert_weights_norm", true);
+  v3.insert("deepseek2.expert_gating_func", int64_t{2});
+  v3.insert("deepseek2.expert_group_count", int64_t{8});
+  v3.insert("deepseek2.expert_group_used_count", int64_t{4});
+  const RouterShape r = config(v3).mixture.router;
+  EXPECT_EQ(r.score, RouterShape::Score::kSigmoid);
+  EXPECT_TRUE(r.normalised);
+  EXPECT_EQ(r.scale, 2.5f);
+  EXPECT_EQ(r.groups, 8u);
+  EXPECT_EQ(r.groups_used, 4u);
+  EXPECT_EQ(config(v3).layers_with_experts(), 1u);
+  EXPECT_EQ(config(latent_keys("deepseek2")).layers_with_experts(), 0u);
+  v3.insert("deepseek2.attention.temperature_scale", 0.1);
+  EXPECT_THAT(refusal(v3, ErrorCode::kUnsupported), HasSubstr("temperature_scale is 0.1: queries that grow"));
+}
+
+TEST(Experts, WhatDoesNotFitIsNamed) {
+  const auto refused = [](const char* key, int64_t value, ErrorCode code, const char* why) {
+    GgufMetadata m = mixture("qwen3moe");
+    m.insert(std::string("qwen3moe.") + key, value);
+    EXPECT_THAT(refusal(m, code), HasSubstr(why));
+  };
+  refused("expert_feed_forward_length", 48, ErrorCode::kUnsupported,
+          "qwen3moe.expert_feed_forward_length is 48: must be a multiple of 32");
+  refused("expert_gating_func", 7, ErrorCode::kUnsupported,
+          "qwen3moe.expert_gating_func is 7: supported are");
+  refused("expert_group_count", 3, ErrorCode::kCorrupt, "expert_count is 8, of which 3 groups of 3");
+  refused("interleave_moe_layer_step", 2, ErrorCode::kUnsupported, "interleave_moe_layer_step is 2");
+  refused("leading_dense_block_count", 9, ErrorCode::kCorrupt, "leading_dense_block_count");
+  EXPECT_THAT(refusal(mixture("qwen3moe", 4, 5), ErrorCode::kCorrupt),
+              HasSubstr("qwen3moe.expert_used_count is 5, and qwen3moe.expert_count 4"));
+  EXPECT_THAT(refusal(keys("olmoe"), ErrorCode::kCorrupt), HasSubstr("olmoe.expert_count"));
+}
+
+TEST(Experts, OfAnArchitectureThatHasNoneAreRefused) {
+  EXPECT_THAT(
+      refusal(mixture("qwen2"), ErrorCode::kUnsupported),
+      HasSubstr("qwen2.expert_count is 8: 'qwen2' is supported without experts; with experts are llama, "
+                "qwen2moe, qwen3moe"));
+}
+
+TEST(Families, GptOssHasWindowsSinksAndANormOfAnotherName) {
+  GgufMetadata m = mixture("gpt-oss");
+  m.insert("gpt-oss.attention.sliding_window", int64_t{128});
+  const ModelConfig c = config(m);
+  EXPECT_THAT(c.windows, ElementsAre(128, 0, 128, 0));
+  EXPECT_TRUE(c.attention_sinks);
+  EXPECT_FALSE(c.rope_scaling.whole_pairs);
+  EXPECT_STREQ(c.ffn_norm, "post_attention_norm");
+  EXPECT_EQ(c.activation, Activation::kClampedSwiglu);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ void attention(const AttentionArgs& args) {
     vec::attention<F32x16>(args);
 }
 
-void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float* out) {
-  vec::merge_attention<F32x16>(partials, count, value_dim, out);
+void merge_attention(const float* partials, uint32_t count, uint32_t value_dim, float sink, float* out) {
+  vec::merge_attention<F32x16>(partials, count, value_dim, sink, out);
 }
 
 }  // namespace kvasir::avx2

@@ -1,0 +1,136 @@
+// The small models of every architecture behind the engine: the same answers one at a time, all at once, from
+// cached prefixes, in a pool that is too small for all, and with guesses.
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+
+#include "engine/drafters.h"
+#include "engine/llm.h"
+#include "tests/model_runs.h"
+#include "tests/tiny_fixture.h"
+
+namespace kvasir {
+namespace {
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  uint32_t cached = 0;
+
+  bool operator==(const Answer& other) const {
+    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
+           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(float)) == 0;
+  }
+};
+
+// Some begin alike; half are sampled.
+std::vector<Request> requests(uint32_t vocab) {
+  std::vector<Request> out;
+  const auto common = random_tokens(40, vocab, 1);
+  for (uint32_t i = 0; i < 10; ++i) {
+    Request r;
+    r.prompt = random_tokens(5 + i * 3, vocab, 100 + i);
+    if (i % 2 == 0) r.prompt.insert(r.prompt.begin(), common.begin(), common.end());
+    r.sampling.temperature = i % 4 < 2 ? 0 : 0.9f;
+    r.sampling.seed = i;
+    r.sampling.max_tokens = 24;
+    r.sampling.ignore_eos = true;
+    r.sampling.logprobs = 1;
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+std::vector<Answer> answers_of(Engine& engine, const std::vector<Request>& list, bool at_once) {
+  std::mutex mutex;
+  std::condition_variable done;
+  std::vector<Answer> answers(list.size());
+  size_t unfinished = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    {
+      std::unique_lock lock(mutex);
+      if (!at_once) done.wait(lock, [&] { return unfinished == 0; });
+      ++unfinished;
+    }
+    const auto id = engine.submit(list[i], [&, i](TokenEvent&& e) {
+      const std::lock_guard lock(mutex);
+      Answer& a = answers[i];
+      a.tokens.insert(a.tokens.end(), e.tokens.begin(), e.tokens.end());
+      for (const SampledToken& t : e.logprobs) a.logprobs.push_back(t.logprob);
+      a.cached = std::max(a.cached, e.cached_tokens);
+      if (e.finish != FinishReason::kNone && --unfinished == 0) done.notify_all();
+    });
+    EXPECT_TRUE(id.ok()) << id.message();
+  }
+  std::unique_lock lock(mutex);
+  done.wait(lock, [&] { return unfinished == 0; });
+  return answers;
+}
+
+EngineConfig config(uint32_t sequences, bool cached) {
+  EngineConfig c;
+  c.max_num_seqs = sequences;
+  c.max_model_len = 128;
+  c.block_size = 16;
+  c.max_num_batched_tokens = 48;
+  c.kv_bytes = uint64_t{8} << 20;
+  c.enable_prefix_caching = cached;
+  c.check_invariants = true;
+  return c;
+}
+
+class EveryTinyEngine : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    Llm::Options options;
+    options.threads = 2;
+    options.engine = config(16, true);
+    auto opened = Llm::open(tiny_path(GetParam() + ".gguf"), options);
+    ASSERT_TRUE(opened.ok()) << opened.message();
+    llm_ = std::move(opened).value();
+    list_ = requests(llm_->model().config().vocab_size);
+    alone_ = answers_of(*start(config(1, false)), list_, false);
+  }
+  std::unique_ptr<Engine> start(const EngineConfig& c) {
+    auto engine = llm_->start_engine(c);
+    EXPECT_TRUE(engine.ok()) << engine.message();
+    return std::move(engine).value();
+  }
+
+  std::unique_ptr<Llm> llm_;
+  std::vector<Request> list_;
+  std::vector<Answer> alone_;
+};
+
+TEST_P(EveryTinyEngine, CompanyCacheAndPreemptionDoNotMatter) {
+  EXPECT_EQ(alone_[0].tokens.size(), 24u);
+  EXPECT_TRUE(answers_of(*start(config(16, false)), list_, true) == alone_) << "all at once";
+  const auto engine = start(config(16, true));
+  EXPECT_TRUE(answers_of(*engine, list_, true) == alone_) << "with the prefix cache";
+  const auto again = answers_of(*engine, list_, false);
+  EXPECT_TRUE(again == alone_) << "from the prefix cache";
+  EXPECT_GT(again[0].cached, 0u);
+  EngineConfig small = config(16, true);
+  const uint64_t block = llm_->kv_pool().bytes / llm_->sequences_of(16);
+  small.kv_bytes = 20 * block;
+  EXPECT_TRUE(answers_of(*start(small), list_, true) == alone_) << "in a small pool";
+}
+
+TEST_P(EveryTinyEngine, GuessesDoNotMatter) {
+  const uint32_t layers = llm_->model().config().layers;
+  for (const std::string& name : {std::string("ngram"), "layers=" + std::to_string(layers / 2)}) {
+    EngineConfig c = config(16, true);
+    c.speculation.drafters = parse_drafters(name).value();
+    c.speculation.most = 5;
+    c.speculation.always = true;
+    EXPECT_TRUE(answers_of(*start(c), list_, true) == alone_) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, EveryTinyEngine, testing::ValuesIn(tiny_names()), tiny_test_name);
+
+}  // namespace
+}  // namespace kvasir
