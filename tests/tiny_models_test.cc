@@ -100,8 +100,8 @@ TEST_P(EveryArchitecture, LogitsDoNotDependOnHowTheyAreComputed) {
   }
 }
 
-// Logits and hidden states (behind the last layer, and normed) of some rows of a text whose first `silent` tokens
-// were read before, wanting nothing; beside another text of which nothing is wanted.
+// Logits and hidden states (behind the last layer, and normed) of some rows of a text whose first `silent`
+// tokens were read before, wanting nothing; beside another text of which nothing is wanted.
 std::vector<float> states_of(LoadedModel& m, const std::vector<TokenId>& tokens, uint32_t silent,
                              const std::vector<uint32_t>& wanted) {
   const LoadedModel::Tables tables = m.make_tables(0, 4), others = m.make_tables(4, 4);

@@ -20,6 +20,7 @@ TEST(WeightSizes, OfSmolLm2) {
   ASSERT_TRUE(sizes.ok()) << sizes.message();
   EXPECT_EQ(config->vocab_size, 49152u);
   EXPECT_EQ(sizes->layer_macs, 30u * (2 * 576 * 576 + 2 * 192 * 576 + 3 * 576 * 1536));
+  EXPECT_EQ(sizes->last_macs, 576u * 576 + 3 * 576 * 1536);
   EXPECT_EQ(sizes->head_macs, 49152u * 576);
   // Matrices are all but norms of what will be allocated.
   const auto packed = packed_weight_bytes(*file, *config);

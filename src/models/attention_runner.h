@@ -83,7 +83,7 @@ class AttentionRunner {
   uint32_t max_rows_;     // of a step
   bool quantizes_items_;  // whether a KV head's results are whole groups of quantised columns
   std::vector<Group> groups_;
-  std::vector<Group> last_groups_;  // of the layer that run_last() computes
+  std::vector<Group> last_groups_;                      // of the layer that run_last() computes
   std::unique_ptr<std::atomic<uint32_t>[]> next_item_;  // per layer
   AlignedBuffer partials_;
 };

@@ -48,7 +48,8 @@ void LastRows::add_rows_of(const ForwardBatch::Sequence& sequence) {
   sequences_.push_back(cut);
   const auto middle = static_cast<std::ptrdiff_t>(rows_.size());
   for (uint32_t row = cut.first_row; row < cut.first_row + cut.rows; ++row) rows_.push_back(row);
-  if (middle > 0 && rows_[static_cast<size_t>(middle) - 1] > cut.first_row) std::sort(rows_.begin(), rows_.end());
+  if (middle > 0 && rows_[static_cast<size_t>(middle) - 1] > cut.first_row)
+    std::sort(rows_.begin(), rows_.end());
 }
 
 uint32_t LastRows::place_of(uint32_t row) const {

@@ -10,9 +10,9 @@
 namespace kvasir {
 
 // The rows of a step that go on behind the last layer's K and V: those whose logits or hidden states somebody
-// asked for. What the others would still compute in that layer, attention, output matrix and feed-forward part,
-// nobody reads, so that most of a prompt is done with when its K and V are stored. Leaving them out touches no bit
-// of the rows that stay (docs/numerics.md, rule 4). Everything is allocated at construction.
+// asked for. What the others would still compute in that layer, attention, output matrix and feed-forward
+// part, nobody reads, so that most of a prompt is done with when its K and V are stored. Leaving them out
+// touches no bit of the rows that stay (docs/numerics.md, rule 4). Everything is allocated at construction.
 class LastRows {
  public:
   explicit LastRows(const CausalLm::Limits& limits);

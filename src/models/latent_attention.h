@@ -17,8 +17,8 @@ class LatentAttention {
   LatentAttention(const LayerOps& ops, AttentionRunner& runner, uint32_t max_rows)
       : ops_(ops), runner_(runner), max_rows_(max_rows) {}
 
-  // Over the prepared rows x of the planned batch; adds to the residual stream. `last`: only its rows go on, and
-  // x holds them moved together afterwards; null: all do. All threads together; ends at a barrier.
+  // Over the prepared rows x of the planned batch; adds to the residual stream. `last`: only its rows go on,
+  // and x holds them moved together afterwards; null: all do. All threads together; ends at a barrier.
   void run(Worker& worker, const ForwardBatch& batch, const KvStore& kv, const LayerWeights& weights,
            uint32_t layer, const NormedRows& x, const LastRows* last, PhaseClock& clock) const;
 

@@ -47,7 +47,8 @@ void LayerOps::move_together(Worker& worker, std::span<const uint32_t> from, flo
   const auto begin = static_cast<uint32_t>(first) * kGroup;
   const uint32_t count = std::min(columns, static_cast<uint32_t>(last) * kGroup) - begin;
   for (size_t i = 0; i < from.size(); ++i)
-    std::memmove(values + i * columns + begin, values + size_t{from[i]} * columns + begin, count * sizeof(float));
+    std::memmove(values + i * columns + begin, values + size_t{from[i]} * columns + begin,
+                 count * sizeof(float));
   if (q != nullptr)
     kernels_.quantize_rows(values + begin, columns, static_cast<uint32_t>(from.size()), count,
                            advance_groups(*q, first), 0);

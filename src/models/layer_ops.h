@@ -39,8 +39,8 @@ class LayerOps {
   // to a barrier.
   const NormedRows& input_rows(Worker& worker, uint32_t rows, const NormWeights& weights) const;
 
-  // Moves rows `from` (ascending) of values[..][columns] to the front and quantises them there, into `q` where
-  // it is given. No barrier.
+  // Moves rows `from` (ascending) of values[..][columns] to the front and quantises them there, into `q`
+  // where it is given. No barrier.
   void move_together(Worker& worker, std::span<const uint32_t> from, float* values, uint32_t columns,
                      const QuantRows* q) const;
 

@@ -120,8 +120,8 @@ void Transformer::attend(Worker& worker, const Step& step, const Step& rest, uin
   clock.mark(StepPhase::kAttnOut);
 }
 
-// K and V of all rows, and attention of those that go on. Ends at a barrier, with all that these rows have and
-// are read for moved together.
+// K and V of all rows, and attention of those that go on. Ends at a barrier, with all that these rows have
+// and are read for moved together.
 void Transformer::attend_last(Worker& worker, const Step& step, uint32_t layer, const LayerHeads& heads,
                               const NormedRows& x) {
   attention_.ready_all(worker, step.batch, heads);

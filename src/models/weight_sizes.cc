@@ -64,6 +64,7 @@ WeightSizes weight_sizes(const ModelWeights& weights, const ModelConfig& config)
     using enum WeightSizes::Phase;
     for (const PackedMatrix* matrix : {&l.q, &l.k, &l.v, &l.mla.q_a, &l.mla.kv_a}) counter.add(kQkv, *matrix);
     for (const PackedMatrix& matrix : l.mla.k_b) counter.add(kQkv, matrix);
+    const uint64_t before = sizes.layer_macs;
     for (const PackedMatrix& matrix : l.mla.v_b) counter.add(kAttnOut, matrix);
     counter.add(kAttnOut, l.o);
     const MixtureWeights& m = l.mixture;
@@ -76,6 +77,7 @@ WeightSizes weight_sizes(const ModelWeights& weights, const ModelConfig& config)
       counter.add(kGateUp, m.up, config.mixture.router);
       counter.add(kDown, m.down, config.mixture.router);
     }
+    sizes.last_macs = sizes.layer_macs - before;
     sizes.shared_inputs += l.attn_norm.present() && !l.ffn_norm.present();
     sizes.head_norms += l.q_norm != nullptr;
     sizes.branch_norms += l.post_attn_norm.present() + l.post_ffn_norm.present();

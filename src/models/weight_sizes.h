@@ -34,6 +34,7 @@ struct WeightSizes {
   uint64_t head_bytes = 0;              // the output head: read once per step that wants logits
   uint64_t embedding_row_bytes = 0;     // of one token's row: read once per row
   uint64_t layer_macs = 0;              // multiply-adds of one row through all layers: sum of n * k
+  uint64_t last_macs = 0;               // of layer_macs, those behind the last layer's K and V (LastRows)
   uint64_t head_macs = 0;               // of one row of logits
   std::vector<Matrices> matrices = {};  // of the layers; their bytes add up to those above
   DType head_type = DType::kF32;

@@ -19,6 +19,9 @@ constexpr uint32_t kPhasesPerLayer = 4;
 // Pieces that attention is cut into for each thread (models/attention_plan.cc).
 constexpr uint32_t kPiecesPerThread = 8;
 constexpr uint32_t kTilePositions = 16;  // that lie together in K (kernels/generic/kv_address.h)
+// As many rows at least end with the last layer's K and V, or none (models/last_rows.cc). Predicted as if so
+// many never did, lest one row more be predicted to take less time.
+constexpr uint32_t kLeastLeftOut = 8;
 constexpr uint64_t kCachedBytes = uint64_t{1} << 20;
 
 double divide_up(double a, double b) {
@@ -127,7 +130,10 @@ PerfModel::PerfModel(const ModelConfig& config, const WeightSizes& weights, cons
       groups_.push_back({window, layers});
     else
       groups_.back().layers += layers;
+    if (window == config.windows.back()) last_group_ = groups_.size() - 1;
   }
+  if (weights.layer_macs > 0)
+    last_part_ = static_cast<double>(weights.last_macs) / static_cast<double>(weights.layer_macs);
   by_rows_.assign(size_t{options.max_rows} + 1, {});
   by_logit_rows_.assign(size_t{options.max_logit_rows} + 1, {});
   tabulate_linear(weights, machine);
@@ -389,6 +395,29 @@ double PerfModel::rest_seconds(const StepLoad& load) const {
          barriers_of(load) * rest_.barrier + (load.logits.rows - load.logits.whole) * rest_.scan;
 }
 
+uint32_t PerfModel::left_out(const StepLoad& load) const {
+  const uint32_t wanted = std::min(load.rows, load.logits.rows);
+  return load.rows - std::min(load.rows, wanted + kLeastLeftOut);
+}
+
+StepSeconds PerfModel::left_out_seconds(const StepLoad& load) const {
+  StepSeconds out{};
+  const uint32_t rows = left_out(load);
+  if (rows == 0) return out;
+  const auto at = [&](uint32_t n) -> const StepSeconds& {
+    return by_rows_[std::min<size_t>(n, by_rows_.size() - 1)];
+  };
+  for (const StepPart part : {StepPart::kStream, StepPart::kCompute}) {
+    const auto i = static_cast<size_t>(part);
+    out[i] = last_part_ * (at(load.rows)[i] - at(load.rows - rows)[i]);
+  }
+  out[static_cast<size_t>(StepPart::kAttention)] =
+      load.attention[last_group_].all / options_.threads / groups_[last_group_].layers * rows / load.rows;
+  out[static_cast<size_t>(StepPart::kRest)] =
+      rows * (rest_.shared + rest_.norms / 2 / options_.threads) / config_.layers;
+  return out;
+}
+
 StepPrediction PerfModel::predict(const StepLoad& load) const {
   StepPrediction p;
   p.rows = load.rows;
@@ -404,7 +433,9 @@ StepPrediction PerfModel::predict(const StepLoad& load) const {
   p.unadapted[static_cast<size_t>(StepPart::kRest)] += rest_seconds(load);
   p.unadapted[static_cast<size_t>(StepPart::kAttention)] = attention_seconds(load);
   const double of_rows = drift_.rows_factor(load.rows);
+  const StepSeconds less = left_out_seconds(load);
   for (uint32_t i = 0; i < kStepParts; ++i) {
+    p.unadapted[i] -= less[i];
     p.parts[i] = p.unadapted[i] * drift_.factor(static_cast<StepPart>(i)) * of_rows;
     p.seconds += p.parts[i];
   }

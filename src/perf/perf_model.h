@@ -90,6 +90,7 @@ struct StepPrediction {
 //   row-wise   ceil(R / T) times the values of each kind times their rates, ceil because rows are not
 //              divided; R times for norms that each thread does for itself; what lies between q, k, v and
 //              attention goes with attention's calls in a step of single decodes
+//   less       what the last layer leaves out behind its K and V: rows that want no logits (LastRows)
 //   barriers   those outside of phases of matrices; one more per layer of which many rows chose experts
 //
 // Then times the factors, of each part and of the rows, that DriftFilter has learnt from observe().
@@ -178,6 +179,9 @@ class PerfModel final : public StepCosts {
   double positions_of(const StepRows& sequence, uint32_t tokens, uint32_t done, const Group& group) const;
   double attention_seconds(const StepLoad& load) const;
   double rest_seconds(const StepLoad& load) const;
+  // Rows that end with the last layer's K and V, and what they would take behind them.
+  uint32_t left_out(const StepLoad& load) const;
+  StepSeconds left_out_seconds(const StepLoad& load) const;
 
   ModelConfig config_;
   Options options_;
@@ -197,6 +201,8 @@ class PerfModel final : public StepCosts {
   uint32_t call_tokens_ = 1;                // of one call of attention
   std::vector<StepSeconds> by_rows_;        // [max_rows + 1]
   std::vector<StepSeconds> by_logit_rows_;  // [max_logit_rows + 1]
+  double last_part_ = 0;                    // of the layers' weights, those behind the last one's K and V
+  size_t last_group_ = 0;
   // Of one call with so many tokens, in thread-seconds: fixed, and per position in cache; and what a call and
   // a position cost more whose KV comes from memory. [call_tokens_ + 1]
   std::vector<double> call_, position_, call_from_memory_, from_memory_;

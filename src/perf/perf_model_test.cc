@@ -58,6 +58,26 @@ TEST(PerfModel, RowsBeyondTheTableGoOnLinearly) {
   EXPECT_NEAR(weights(model.predict(rows, 0)), 4096 * 21e-9, 1e-12);  // 1 ns and one per row
 }
 
+// Half of the layer's weights lie behind K and V. Of 30 rows, one wants logits: 21 leave them out, and
+// attention.
+TEST(PerfModel, RowsThatWantNothingEndWithTheLastKAndV) {
+  WeightSizes w = small_weights();
+  w.layer_macs = 2 * 64 * 32;
+  w.last_macs = 64 * 32;
+  const PerfModel model(small_config(), w, small_machine(2),
+                        {.threads = 2, .max_rows = 64, .max_logit_rows = 64});
+  const StepRows rows[] = {{.rows = 30, .context = 0}};
+  const StepPrediction all = model.predict(rows, 30), one = model.predict(rows, 1),
+                       none = model.predict(rows, 0);
+  const double head = 5120 * 1e-9 * 6 / 5;  // 1 ns and one per row
+  EXPECT_NEAR(weights(all) - weights(one), 2048 * 21e-9 + head * 29, 1e-12);
+  EXPECT_NEAR(weights(all) - weights(none), 2048 * 22e-9 + head * 31, 1e-12);
+  const double attention = (10 + 30 * (1 + 3.0)) * kMicro;  // one call, on each thread
+  EXPECT_NEAR(part(all, StepPart::kAttention), attention, 1e-12);
+  EXPECT_NEAR(part(one, StepPart::kAttention), attention * 9 / 30, 1e-12);
+  EXPECT_NEAR(part(model.predict(rows, 22), StepPart::kAttention), attention, 1e-12) << "eight are too few";
+}
+
 // 3 KV heads on 2 threads: two of the calls go one after the other.
 TEST(PerfModel, ThreadsWaitForTheLastCall) {
   ModelConfig c = small_config();
@@ -80,7 +100,7 @@ TEST(PerfModel, PromptsAreCutInCalls) {
   const PerfModel model = small_model();
   const StepRows rows[] = {{.rows = 100, .context = 0}};
   const double by_hand = 10 + 96 * (1 + 9.6) + 10 + 100 * (1 + 0.4);
-  EXPECT_NEAR(part(model.predict(rows, 0), StepPart::kAttention), by_hand * kMicro, 1e-9);
+  EXPECT_NEAR(part(model.predict(rows, 100), StepPart::kAttention), by_hand * kMicro, 1e-9);
 }
 
 TEST(PerfModel, MoreIsNeverFaster) {
@@ -143,7 +163,7 @@ TEST(PerfModel, MemoryIsWaitedForOnce) {
     m.kernels->attention[0].begin = {begin, begin};
     m.kernels->rows.open_f16 = open;
     const PerfModel model(small_config(), small_weights(), m, {.threads = 2, .kv_type = KvType::kF16});
-    return part(model.predict({&rows, 1}, 0), StepPart::kAttention);
+    return part(model.predict({&rows, 1}, rows.rows), StepPart::kAttention);
   };
   const StepRows decode{.rows = 1, .context = 99}, prompt{.rows = 100, .context = 0};
   EXPECT_NEAR(attention(kMicro, 0, decode) - attention(0, 0, decode), kMicro, 1e-12);

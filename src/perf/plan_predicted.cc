@@ -96,6 +96,10 @@ void Predicted::rest() {
        given("e", "time that streams take to begin and threads to meet", terms.phases.each, "s")});
   add("barriers", "other barriers", terms.barriers.seconds(), "n * e",
       {given("n", "barriers", terms.barriers.count), given("e", "time of one", terms.barriers.each, "s")});
+  add("left_out", "what the last layer leaves out of rows that want no logits", -terms.left_out.seconds(),
+      "-n * e",
+      {given("n", "such rows", terms.left_out.count),
+       given("e", "time of one behind the layer's K and V", terms.left_out.each, "s")});
 }
 
 }  // namespace

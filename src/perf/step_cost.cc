@@ -51,14 +51,16 @@ StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::s
                                config.kv_heads * kv_scale_bytes(kv_type);  // of one layer
   const uint64_t pair_macs = uint64_t{config.heads} * (config.head_dim + config.value_dim());
   StepCost cost;
-  uint64_t rows = 0;
+  uint64_t rows = 0, last_attention = 0;
   for (const StepRows& s : sequences) {
     if (s.rows == 0) continue;
     rows += s.rows;
-    for (const uint32_t window : config.windows) {
+    for (size_t l = 0; l < config.windows.size(); ++l) {
+      const uint32_t window = config.windows[l];
       const uint32_t shared = first_visible(window, s.context) == 0 ? s.shared : 0;
       cost.kv_read_bytes += (seen_positions(s, window) - shared) * token_bytes;
-      cost.attention_macs += visible_pairs(s, window) * pair_macs;
+      const uint64_t macs = visible_pairs(s, window) * pair_macs;
+      (l + 1 < config.windows.size() ? cost.attention_macs : last_attention) += macs;
     }
   }
   cost.kv_write_bytes = rows * config.windows.size() * token_bytes;
@@ -66,7 +68,10 @@ StepCost step_cost(const ModelConfig& config, const WeightSizes& weights, std::s
     cost.weight_bytes =
         weights.layer_bytes + chosen_bytes(weights, rows) + rows * weights.embedding_row_bytes;
   if (logit_rows > 0) cost.weight_bytes += weights.head_bytes;
-  cost.linear_macs = rows * weights.layer_macs + logit_rows * weights.head_macs;
+  const uint64_t read = std::min<uint64_t>(rows, logit_rows);
+  if (rows > 0) cost.attention_macs += last_attention * read / rows;
+  cost.linear_macs =
+      rows * weights.layer_macs - (rows - read) * weights.last_macs + logit_rows * weights.head_macs;
   return cost;
 }
 

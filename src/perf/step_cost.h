@@ -40,8 +40,11 @@ uint64_t visible_pairs(const StepRows& rows, uint32_t window);
 //                   prefix counts for the first of its sequences.
 //                   Of latent rows (MLA) H_kv = 1, D = latent + rotated key, and one plane.
 //   kv_write_bytes  R * L * H_kv * the same
-//   linear_macs     R * layer_macs + G * head_macs                  (int8 times int8 for quantised weights)
+//   linear_macs     R * layer_macs - (R - G) * last_macs + G * head_macs
+//                   (int8 times int8 for quantised weights; nobody reads what the last layer would make of
+//                   the other rows behind its K and V)
 //   attention_macs  sum over sequences, layers and rows: visible(row) * H * D * 2   (f32: q.k and p.v)
+//                   Of the last layer G / R of it, as if all rows saw alike.
 //                   visible(row at position p) = p + 1, at most the layer's window. Of MLA, which is always
 //                   absorbed: H * (2 latent + rotated key) in place of H * D * 2.
 //

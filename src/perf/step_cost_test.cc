@@ -21,6 +21,7 @@ constexpr WeightSizes kWeights = {.layer_bytes = 10'000,
                                   .head_bytes = 3'000,
                                   .embedding_row_bytes = 20,
                                   .layer_macs = 7'000,
+                                  .last_macs = 1'500,
                                   .head_macs = 2'000};
 
 StepCost cost_of(std::vector<StepRows> rows, uint32_t logit_rows) {
@@ -32,8 +33,8 @@ TEST(StepCost, PrefillOfThreeTokens) {
   EXPECT_EQ(c.weight_bytes, 10'000u + 3'000 + 3 * 20);
   EXPECT_EQ(c.kv_read_bytes, 2u * 3 * 64);
   EXPECT_EQ(c.kv_write_bytes, 2u * 3 * 64);
-  EXPECT_EQ(c.linear_macs, 3u * 7'000 + 2'000);
-  EXPECT_EQ(c.attention_macs, 2u * (1 + 2 + 3) * 4 * 8 * 2);
+  EXPECT_EQ(c.linear_macs, 3u * 7'000 - 2 * 1'500 + 2'000);
+  EXPECT_EQ(c.attention_macs, ((1u + 2 + 3) + (1 + 2 + 3) / 3) * 4 * 8 * 2);
   EXPECT_EQ(c.read_bytes(), c.weight_bytes + c.kv_read_bytes);
 }
 
@@ -54,7 +55,8 @@ TEST(StepCost, ExpertsThatRowsAreExpectedToChoose) {
 TEST(StepCost, ChunkWithoutLogitsReadsNoHead) {
   const StepCost c = cost_of({{.rows = 1, .context = 0}}, 0);
   EXPECT_EQ(c.weight_bytes, 10'000u + 20);
-  EXPECT_EQ(c.linear_macs, 7'000u);
+  EXPECT_EQ(c.linear_macs, 7'000u - 1'500);
+  EXPECT_EQ(c.attention_macs, 1u * 4 * 8 * 2);  // of the first layer
 }
 
 TEST(StepCost, WindowBoundsWhatOneTokenReads) {
@@ -65,14 +67,14 @@ TEST(StepCost, WindowBoundsWhatOneTokenReads) {
 
 // Positions 2 .. 6: the windowed layer's rows see 3, 4, 4, 4 and 4 positions, together 0 .. 6.
 TEST(StepCost, ChunkThatFillsTheWindow) {
-  const StepCost c = cost_of({{.rows = 5, .context = 2}}, 0);
+  const StepCost c = cost_of({{.rows = 5, .context = 2}}, 5);
   EXPECT_EQ(c.attention_macs, ((3u + 4 + 5 + 6 + 7) + (3 + 4 + 4 + 4 + 4)) * 4 * 8 * 2);
   EXPECT_EQ(c.kv_read_bytes, (7u + 7) * 64);
 }
 
 // Positions 6 and 7: the windowed layer's first row sees 3 .. 6, the second 4 .. 7.
 TEST(StepCost, ChunkBeyondTheWindow) {
-  const StepCost c = cost_of({{.rows = 2, .context = 6}}, 0);
+  const StepCost c = cost_of({{.rows = 2, .context = 6}}, 2);
   EXPECT_EQ(c.attention_macs, ((7u + 8) + (4 + 4)) * 4 * 8 * 2);
   EXPECT_EQ(c.kv_read_bytes, (8u + 5) * 64);
 }

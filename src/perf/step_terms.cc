@@ -25,7 +25,7 @@ double StepTerms::linear_seconds() const {
 
 double StepTerms::seconds() const {
   return linear_seconds() + logits.seconds() + scans.seconds() + attention_seconds() + row_seconds() +
-         phases.seconds() + barriers.seconds();
+         phases.seconds() + barriers.seconds() - left_out.seconds();
 }
 
 void PerfModel::add_terms(std::span<const StepRows> sequences, LogitRows logits, StepTerms& t) const {
@@ -74,6 +74,9 @@ void PerfModel::add_terms(std::span<const StepRows> sequences, LogitRows logits,
   add_work(t.phases, phases, phases * rest_.phase);
   const double barriers = barriers_of(load);
   add_work(t.barriers, barriers, barriers * rest_.barrier);
+  double less = 0;
+  for (const double seconds : left_out_seconds(load)) less += seconds;
+  add_work(t.left_out, left_out(load), less);
 }
 
 }  // namespace kvasir

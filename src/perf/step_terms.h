@@ -43,6 +43,7 @@ struct StepTerms {
   Work head_rows = {};  // of the rows that want logits
   Work phases = {};     // of matrices: what they take to begin and to end
   Work barriers = {};   // others
+  Work left_out = {};   // rows that end with the last layer's K and V, and what each saves
 
   double linear_seconds() const;
   double attention_seconds() const { return (calls.seconds() + positions.seconds()) / threads + waiting; }
