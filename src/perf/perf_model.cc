@@ -68,6 +68,8 @@ void StepLoad::repeat(uint32_t times) {
   logits.rows *= times;
   logits.whole *= times;
   for (Attention& a : attention) a.all *= times;
+  left_out *= times;
+  left_out_attention *= times;
 }
 
 void StepLoad::add_rows(uint32_t count, const FurtherRow& each) {
@@ -346,6 +348,31 @@ void PerfModel::add(StepLoad& load, const StepRows& sequence, LogitRows logits) 
     load.attention[g].all += calls.all;
     load.attention[g].longest = std::max(load.attention[g].longest, calls.longest);
   }
+  const uint32_t wanted = std::min(sequence.rows, logits.rows);
+  if (wanted == sequence.rows) return;
+  load.left_out += sequence.rows - wanted;
+  const Group last = {.window = groups_[last_group_].window, .layers = 1};
+  load.left_out_attention += calls_of(sequence, last).all;
+  if (wanted == 0) return;
+  StepRows end = sequence;
+  end.rows = wanted;
+  end.context += sequence.rows - wanted;
+  load.left_out_attention -= calls_of(end, last).all;
+}
+
+void PerfModel::add_all(StepLoad& load, std::span<const StepRows> sequences, LogitRows logits) const {
+  uint32_t first = 0, further = logits.rows;
+  for (const StepRows& s : sequences) first += s.rows > 0 ? 1 : 0;
+  first = std::min(first, logits.rows);
+  further -= first;
+  for (const StepRows& s : sequences) {
+    if (s.rows == 0) continue;
+    const uint32_t one = first > 0 ? 1 : 0, more = std::min(further, s.rows - one);
+    first -= one;
+    further -= more;
+    add(load, s, one + more);
+  }
+  load.logits = logits;
 }
 
 bool PerfModel::rows_stand_alone(const StepLoad& load, const Group& group) const {
@@ -395,15 +422,10 @@ double PerfModel::rest_seconds(const StepLoad& load) const {
          barriers_of(load) * rest_.barrier + (load.logits.rows - load.logits.whole) * rest_.scan;
 }
 
-uint32_t PerfModel::left_out(const StepLoad& load) const {
-  const uint32_t wanted = std::min(load.rows, load.logits.rows);
-  return load.rows - std::min(load.rows, wanted + kLeastLeftOut);
-}
-
 StepSeconds PerfModel::left_out_seconds(const StepLoad& load) const {
   StepSeconds out{};
-  const uint32_t rows = left_out(load);
-  if (rows == 0) return out;
+  if (load.left_out <= kLeastLeftOut) return out;
+  const uint32_t rows = load.left_out - kLeastLeftOut;
   const auto at = [&](uint32_t n) -> const StepSeconds& {
     return by_rows_[std::min<size_t>(n, by_rows_.size() - 1)];
   };
@@ -412,7 +434,7 @@ StepSeconds PerfModel::left_out_seconds(const StepLoad& load) const {
     out[i] = last_part_ * (at(load.rows)[i] - at(load.rows - rows)[i]);
   }
   out[static_cast<size_t>(StepPart::kAttention)] =
-      load.attention[last_group_].all / options_.threads / groups_[last_group_].layers * rows / load.rows;
+      load.left_out_attention / options_.threads * rows / load.left_out;
   out[static_cast<size_t>(StepPart::kRest)] =
       rows * (rest_.shared + rest_.norms / 2 / options_.threads) / config_.layers;
   return out;
@@ -444,8 +466,7 @@ StepPrediction PerfModel::predict(const StepLoad& load) const {
 
 StepPrediction PerfModel::predict(std::span<const StepRows> sequences, LogitRows logits) const {
   StepLoad load;
-  for (const StepRows& s : sequences) add(load, s, {});
-  load.logits = logits;
+  add_all(load, sequences, logits);
   return predict(load);
 }
 

@@ -45,6 +45,8 @@ struct StepLoad {
   uint32_t most_positions = 0;  // that a sequence has after the step
   LogitRows logits = {};
   std::array<Attention, kWindows> attention = {};
+  uint32_t left_out = 0;          // rows that want no logits,
+  double left_out_attention = 0;  // and what their attention in one layer takes of all threads, seconds
 };
 
 // What schedulers ask: the time of steps they might take.
@@ -179,8 +181,9 @@ class PerfModel final : public StepCosts {
   double positions_of(const StepRows& sequence, uint32_t tokens, uint32_t done, const Group& group) const;
   double attention_seconds(const StepLoad& load) const;
   double rest_seconds(const StepLoad& load) const;
-  // Rows that end with the last layer's K and V, and what they would take behind them.
-  uint32_t left_out(const StepLoad& load) const;
+  // `load` with sequences that want so many logits together: one each as far as they go, the rest in order.
+  void add_all(StepLoad& load, std::span<const StepRows> sequences, LogitRows logits) const;
+  // What rows that end with the last layer's K and V would take behind them.
   StepSeconds left_out_seconds(const StepLoad& load) const;
 
   ModelConfig config_;

@@ -74,7 +74,9 @@ TEST(PerfModel, RowsThatWantNothingEndWithTheLastKAndV) {
   EXPECT_NEAR(weights(all) - weights(none), 2048 * 22e-9 + head * 31, 1e-12);
   const double attention = (10 + 30 * (1 + 3.0)) * kMicro;  // one call, on each thread
   EXPECT_NEAR(part(all, StepPart::kAttention), attention, 1e-12);
-  EXPECT_NEAR(part(one, StepPart::kAttention), attention * 9 / 30, 1e-12);
+  const double of_one = (10 + 30 * 1.1) * kMicro;
+  EXPECT_NEAR(part(one, StepPart::kAttention), attention - (attention - of_one) * 21 / 29, 1e-12);
+  EXPECT_NEAR(part(none, StepPart::kAttention), attention - attention * 22 / 30, 1e-12);
   EXPECT_NEAR(part(model.predict(rows, 22), StepPart::kAttention), attention, 1e-12) << "eight are too few";
 }
 
@@ -103,6 +105,8 @@ TEST(PerfModel, PromptsAreCutInCalls) {
   EXPECT_NEAR(part(model.predict(rows, 100), StepPart::kAttention), by_hand * kMicro, 1e-9);
 }
 
+// But for a thousandth: what rows leave out in the last layer counts as if no thread waited for another
+// there.
 TEST(PerfModel, MoreIsNeverFaster) {
   ModelConfig c = small_config();
   c.windows = {0, 700, 0, 700, 700};
@@ -118,7 +122,8 @@ TEST(PerfModel, MoreIsNeverFaster) {
     const double seconds = model.predict(base, 1).seconds;
     std::vector<StepRows> more = base;
     ++more[0].rows;
-    EXPECT_GE(model.predict(more, 1).seconds, seconds) << base[0].rows << " after " << base[0].context;
+    EXPECT_GE(model.predict(more, 1).seconds, seconds * (1 - 2e-3))
+        << base[0].rows << " after " << base[0].context;
     more = base;
     ++more[0].context;
     EXPECT_GE(model.predict(more, 1).seconds, seconds * (1 - 1e-12))

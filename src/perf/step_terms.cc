@@ -31,11 +31,10 @@ double StepTerms::seconds() const {
 void PerfModel::add_terms(std::span<const StepRows> sequences, LogitRows logits, StepTerms& t) const {
   StepLoad load;
   Calls calls;  // of all threads together
+  add_all(load, sequences, logits);
   for (const StepRows& s : sequences) {
-    add(load, s, {});
     for (const Group& group : groups_) calls += calls_of(s, group);
   }
-  load.logits = logits;
   CHECK(load.rows <= options_.max_rows && logits.rows <= options_.max_logit_rows);
   if (load.rows == 0) return;
   if (t.linear.empty()) {
@@ -76,7 +75,7 @@ void PerfModel::add_terms(std::span<const StepRows> sequences, LogitRows logits,
   add_work(t.barriers, barriers, barriers * rest_.barrier);
   double less = 0;
   for (const double seconds : left_out_seconds(load)) less += seconds;
-  add_work(t.left_out, left_out(load), less);
+  add_work(t.left_out, load.left_out, less);
 }
 
 }  // namespace kvasir
