@@ -1,7 +1,6 @@
 #include "models/feed_forward.h"
 
 #include <algorithm>
-#include <span>
 
 namespace kvasir {
 
@@ -10,10 +9,9 @@ void GatedFeedForward::hidden(const Worker& worker, const FeedForwardWeights& we
                               uint32_t rows) const {
   const auto share = worker.share(weights.up.panels(), 2);
   const auto begin = static_cast<uint32_t>(share.first), end = static_cast<uint32_t>(share.second);
-  const uint32_t stretch = LayerOps::stretch(rows, end - begin);
+  const uint32_t stretch = StepBuffers::stretch(rows, end - begin);
   for (uint32_t panel = begin; panel < end; panel += stretch)
-    gate_and_up(weights, x, rows, panel, std::min(end, panel + stretch),
-                ops_.buffers().scratch(worker.index()));
+    gate_and_up(worker, weights, x, rows, panel, std::min(end, panel + stretch));
 }
 
 void GatedFeedForward::run(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
@@ -22,40 +20,41 @@ void GatedFeedForward::run(Worker& worker, const FeedForwardWeights& weights, co
   hidden(worker, weights, x, rows);
   worker.barrier();
   clock.mark(StepPhase::kGateUp);
-  ops_.add_branch(worker, weights.down, weights.down_bias, hidden_rows(weights), b.gate, rows, post_norm);
+  ops_.add_branch(worker, weights.down, weights.down_bias, hidden_rows(weights), b.ffn, rows, post_norm);
   clock.mark(StepPhase::kDown);
 }
 
 // act(gate) * up of the columns of some panels, quantised.
-void GatedFeedForward::gate_and_up(const FeedForwardWeights& weights, const NormedRows& x, uint32_t rows,
-                                   uint32_t panel_begin, uint32_t panel_end, std::byte* scratch) const {
+void GatedFeedForward::gate_and_up(const Worker& worker, const FeedForwardWeights& weights,
+                                   const NormedRows& x, uint32_t rows, uint32_t panel_begin,
+                                   uint32_t panel_end) const {
   const StepBuffers& b = ops_.buffers();
   const KernelTable& kernels = ops_.kernels();
   const uint32_t f = weights.up.n;
-  const LayerOps::Product parts[] = {{&weights.gate, weights.gate_bias, b.gate, f},
-                                     {&weights.up, weights.up_bias, b.up, f}};
-  const bool gated = weights.gate.present();
-  for (const LayerOps::Product& p : std::span(parts).subspan(gated ? 0 : 1))
-    kernels.linear({.w = p.w,
+  const uint32_t first = panel_begin * kPanelCols;
+  const uint32_t count = std::min(f, panel_end * kPanelCols) - first;
+  float* gate = b.gate_tile(worker.index());
+  float* up = b.up_tile(worker.index());
+  const auto multiply = [&](const PackedMatrix& w, const float* bias, float* out) {
+    const PackedMatrix part = w.part(panel_begin, panel_end);
+    kernels.linear({.w = &part,
                     .x = &x.q,
                     .xf = x.values,
                     .rows = rows,
-                    .panel_begin = panel_begin,
-                    .panel_end = panel_end,
-                    .out = p.out,
-                    .ldo = p.ldo,
-                    .bias = p.bias,
-                    .mode = p.mode,
-                    .scratch = scratch});
-  const uint32_t first = panel_begin * kPanelCols;
-  const uint32_t count = std::min(f, panel_end * kPanelCols) - first;
-  for (uint32_t r = 0; r < rows; ++r) {
-    float* out = b.gate + r * static_cast<size_t>(f) + first;
-    const float* up = b.up + r * static_cast<size_t>(f) + first;
-    kernels.gated_act(ops_.config().activation, gated ? out : up, up, count, out);
-  }
-  const QuantRows quantised = advance_groups(hidden_rows(weights), first / kGroup);
-  kernels.quantize_rows(b.gate + first, f, rows, count, quantised, 0);
+                    .panel_begin = 0,
+                    .panel_end = part.panels(),
+                    .out = out,
+                    .ldo = count,
+                    .bias = bias == nullptr ? nullptr : bias + first,
+                    .scratch = b.scratch(worker.index())});
+  };
+  const bool gated = weights.gate.present();
+  if (gated) multiply(weights.gate, weights.gate_bias, gate);
+  multiply(weights.up, weights.up_bias, up);
+  kernels.gated_act(ops_.config().activation, gated ? gate : up, up, rows * count, gate);
+  kernels.quantize_rows(gate, count, rows, count, advance_groups(hidden_rows(weights), first / kGroup), 0);
+  if (dtype_info(weights.down.type).block_elements > 1) return;
+  for (size_t r = 0; r < rows; ++r) std::copy_n(gate + r * count, count, b.ffn + r * f + first);
 }
 
 }  // namespace kvasir

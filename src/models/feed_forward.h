@@ -12,8 +12,9 @@ class GatedFeedForward {
  public:
   explicit GatedFeedForward(const LayerOps& ops) : ops_(ops) {}
 
-  // This worker's share of act(gate(x)) * up(x), into buffers().ffn_q and as floats into buffers().gate, rows
-  // of the width of `up`. All threads together; whoever reads it waits at a barrier first.
+  // This worker's share of act(gate(x)) * up(x), into buffers().ffn_q and, where `down` reads floats, into
+  // buffers().ffn, rows of the width of `up`. All threads together; whoever reads it waits at a barrier
+  // first.
   void hidden(const Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
               uint32_t rows) const;
 
@@ -29,8 +30,8 @@ class GatedFeedForward {
            const NormWeights& post_norm, PhaseClock& clock) const;
 
  private:
-  void gate_and_up(const FeedForwardWeights& weights, const NormedRows& x, uint32_t rows,
-                   uint32_t panel_begin, uint32_t panel_end, std::byte* scratch) const;
+  void gate_and_up(const Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
+                   uint32_t rows, uint32_t panel_begin, uint32_t panel_end) const;
 
   const LayerOps& ops_;
 };

@@ -48,14 +48,6 @@ class LayerOps {
   void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
                 uint32_t rows) const;
 
-  // With many rows, a worker takes this many panels at a time: 128 columns of 512 rows fill half of a 1 MiB
-  // cache. With few, one stretch reads each matrix as one stream.
-  static constexpr uint32_t kStretchRows = 24;
-  static constexpr uint32_t kStretchPanels = 8;
-  static uint32_t stretch(uint32_t rows, uint32_t panels) {
-    return rows >= kStretchRows ? kStretchPanels : panels;
-  }
-
   // Adds x . w + bias to the residual stream, through the part's own norm and factor where the model has
   // them. Ends at a barrier.
   void add_branch(Worker& worker, const PackedMatrix& w, const float* bias, const QuantRows& x,

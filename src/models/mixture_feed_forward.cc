@@ -47,8 +47,6 @@ class Carver {
 MixtureFeedForward::MixtureFeedForward(const LayerOps& ops, std::span<const LayerWeights> layers,
                                        uint32_t max_rows, uint32_t threads)
     : ops_(ops), shared_(ops), max_rows_(max_rows), own_(threads) {
-  const uint32_t widest = std::max(ops.config().hidden_dim, shape().ffn_dim);
-  tile_floats_ = std::max(max_rows * LayerOps::kStretchPanels * kPanelCols, LayerOps::kStretchRows * widest);
   const bool gathers_floats = any_float(layers, false), keeps_floats = any_float(layers, true);
   // First with a base that is never dereferenced, for the bytes.
   memory_ = AlignedBuffer(lay_out(reinterpret_cast<std::byte*>(uintptr_t{64}), gathers_floats, keeps_floats));
@@ -76,8 +74,6 @@ size_t MixtureFeedForward::lay_out(std::byte* base, bool gathers_floats, bool ke
     memory.take(own.weights, slots);
     memory.take(own.gathered.q, max_rows_, hidden);
     if (gathers_floats) memory.take(own.gathered.values, size_t{max_rows_} * hidden);
-    memory.take(own.gate, tile_floats_);
-    memory.take(own.up, tile_floats_);
   }
   return memory.used();
 }
@@ -85,6 +81,8 @@ size_t MixtureFeedForward::lay_out(std::byte* base, bool gathers_floats, bool ke
 void MixtureFeedForward::run(Worker& worker, const MixtureWeights& weights, const NormedRows& x,
                              uint32_t rows, const NormWeights& post_norm, PhaseClock& clock) {
   Own& own = own_[worker.index()];
+  own.gate = ops_.buffers().gate_tile(worker.index());
+  own.up = ops_.buffers().up_tile(worker.index());
   const LayerOps::Product logits[] = {{&weights.router, weights.router_bias, logits_, shape().router.experts},
                                       {&weights.shared_router, nullptr, shared_logits_, 1}};
   ops_.products(worker, {logits, weights.shared_router.present() ? 2u : 1u}, x.q, x.values, rows);
@@ -183,7 +181,7 @@ void MixtureFeedForward::expert_hidden(const Worker& worker, const MixtureWeight
   const PackedMatrix gate = weights.gate.of(e.id), up = weights.up.of(e.id);
   const size_t ffn = shape().ffn_dim;
   const uint32_t rows = e.rows();
-  const uint32_t stretch = LayerOps::stretch(rows, panel_end - panel_begin);
+  const uint32_t stretch = StepBuffers::stretch(rows, panel_end - panel_begin);
   for (uint32_t p = panel_begin; p < panel_end; p += stretch) {
     const uint32_t stop = std::min(panel_end, p + stretch);
     const uint32_t first = p * kPanelCols, count = (stop - p) * kPanelCols;
@@ -215,7 +213,7 @@ void MixtureFeedForward::add_down(Worker& worker, const MixtureWeights& weights,
     const QuantRows x = advance_groups(hidden_, e.begin * size_t{shape().ffn_dim / kGroup});
     const float* xf =
         hidden_values_ == nullptr ? nullptr : hidden_values_ + e.begin * size_t{shape().ffn_dim};
-    const uint32_t stretch = LayerOps::stretch(e.rows(), end - begin);
+    const uint32_t stretch = StepBuffers::stretch(e.rows(), end - begin);
     for (uint32_t p = begin; p < end; p += stretch) {
       const uint32_t stop = std::min(end, p + stretch), count = (stop - p) * kPanelCols;
       multiply(worker, {weights.down.of(id), weights.down.bias_of(id), p, stop, x, xf, e.rows()}, own.gate);
@@ -236,10 +234,10 @@ void MixtureFeedForward::add_shared(const Worker& worker, const MixtureWeights& 
   const StepBuffers& b = ops_.buffers();
   const size_t d = ops_.config().hidden_dim;
   const QuantRows x = shared_.hidden_rows(weights.shared);
-  const uint32_t stretch = LayerOps::stretch(rows, panel_end - panel_begin);
+  const uint32_t stretch = StepBuffers::stretch(rows, panel_end - panel_begin);
   for (uint32_t p = panel_begin; p < panel_end; p += stretch) {
     const uint32_t stop = std::min(panel_end, p + stretch), count = (stop - p) * kPanelCols;
-    multiply(worker, {weights.shared.down, weights.shared.down_bias, p, stop, x, b.gate, rows}, own.gate);
+    multiply(worker, {weights.shared.down, weights.shared.down_bias, p, stop, x, b.ffn, rows}, own.gate);
     for (uint32_t r = 0; r < rows; ++r) {
       float* y = own.gate + size_t{r} * count;
       if (weights.shared_router.present()) kernels.scale(sigmoid(shared_logits_[r]), count, y);

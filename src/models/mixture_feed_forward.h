@@ -42,7 +42,7 @@ class MixtureFeedForward {
     uint32_t* rows = nullptr;   // [slots]
     float* weights = nullptr;   // [slots]
     NormedRows gathered;        // [max_rows][hidden], values only where matrices of floats read them
-    float* gate = nullptr;      // [tile_floats_] some columns of an expert's rows
+    float* gate = nullptr;      // the step's tiles: some columns of an expert's rows
     float* up = nullptr;
   };
   // What one worker does of a part: an expert's slots [begin, end).
@@ -78,7 +78,6 @@ class MixtureFeedForward {
   const LayerOps& ops_;
   GatedFeedForward shared_;
   uint32_t max_rows_;
-  uint32_t tile_floats_;
   AlignedBuffer memory_;
   float* logits_ = nullptr;         // [max_rows][experts]
   float* shared_logits_ = nullptr;  // [max_rows]

@@ -1,5 +1,6 @@
 #include "models/step_buffers.h"
 
+#include <algorithm>
 #include <functional>
 
 namespace kvasir {
@@ -7,6 +8,8 @@ namespace kvasir {
 StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, uint32_t threads)
     : own_normed_(threads) {
   const size_t rows = limits.max_rows;
+  const uint32_t widest = std::max({c.widest_ffn(), c.mixture.ffn_dim, c.hidden_dim});
+  tile_floats_ = std::max(rows * kStretchPanels * kPanelCols, size_t{kStretchRows} * (widest + kPanelCols));
   struct Part {
     size_t bytes;
     std::function<void(std::byte*)> place;
@@ -45,8 +48,8 @@ StepBuffers::StepBuffers(const ModelConfig& c, const CausalLm::Limits& limits, u
     for (QuantRows& rows_of_head : mla.nope_q) quant(rows_of_head, limits.max_rows, c.mla->nope_dim);
     for (QuantRows& rows_of_head : mla.latent_q) quant(rows_of_head, limits.max_rows, c.mla->latent);
   }
-  floats(gate, rows * c.widest_ffn());
-  floats(up, rows * c.widest_ffn());
+  floats(ffn, rows * c.widest_ffn());
+  floats(tiles_, 2 * threads * tile_floats_);
   quant(ffn_q, limits.max_rows, c.widest_ffn());
   floats(rope, 2 * rows * c.rope_dim);
   for (NormedRows& own : own_normed_) {

@@ -29,8 +29,7 @@ class StepBuffers {
   float* k = nullptr;       // [R][kv_dim]
   float* v = nullptr;       // [R][kv_dim]       none with MLA
   float* attn = nullptr;    // [R][attn_dim]     what the output matrix reads
-  float* gate = nullptr;    // [R][ffn]          gate, then the activated product, of the part at hand
-  float* up = nullptr;      // [R][ffn]          (ffn: the widest that all rows pass through)
+  float* ffn = nullptr;     // [R][ffn]          the activated product, where a matrix of floats reads it
   float* rope = nullptr;    // [2][R][rope_dim]  cos then sin of each row, for the global and the local base
   QuantRows attn_q;         // [R][attn_dim]
   QuantRows ffn_q;          // [R][ffn]
@@ -52,6 +51,18 @@ class StepBuffers {
   static constexpr uint32_t kOwnRows = 2;
   const NormedRows& own_normed(uint32_t thread) const { return own_normed_[thread]; }
 
+  // With many rows, a thread takes this many panels at a time: 128 columns of 512 rows fill half of a 1 MiB
+  // cache. With few, one stretch reads each matrix as one stream.
+  static constexpr uint32_t kStretchRows = 24;
+  static constexpr uint32_t kStretchPanels = 8;
+  static uint32_t stretch(uint32_t rows, uint32_t panels) {
+    return rows >= kStretchRows ? kStretchPanels : panels;
+  }
+  // A thread's own columns of gate and up, a stretch of rows behind one another: in rows as long as the
+  // model's they would fall on few sets of its cache.
+  float* gate_tile(uint32_t thread) const { return tiles_ + 2 * thread * tile_floats_; }
+  float* up_tile(uint32_t thread) const { return gate_tile(thread) + tile_floats_; }
+
   std::byte* scratch(uint32_t thread) const { return scratch_ + thread * kScratchBytes; }
 
   size_t bytes() const { return memory_.size(); }
@@ -62,6 +73,8 @@ class StepBuffers {
  private:
   AlignedBuffer memory_;
   std::vector<NormedRows> own_normed_;
+  size_t tile_floats_ = 0;
+  float* tiles_ = nullptr;
   std::byte* scratch_ = nullptr;
 };
 
