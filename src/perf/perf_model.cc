@@ -111,13 +111,12 @@ PerfModel::PerfModel(const ModelConfig& config, const WeightSizes& weights, cons
                      const Options& options)
     : config_(config), options_(options) {
   CHECK(options.threads >= 1 && options.max_rows >= 1);
-  const uint64_t set = weights.layer_bytes + weights.expert_bytes + weights.head_bytes;
   rates_ = machine.kernels ? *machine.kernels : derived_rates(machine, weights.formats());
   const double measured = part_from_memory(machine, rates_.memory_bytes, options.threads);
-  const double ours = part_from_memory(machine, set, options.threads);
+  const double ours = part_from_memory(machine, weights.working_set(), options.threads);
   away_ = measured > 0 ? std::min(1.0, ours / measured) : 1;
   speed_ = machine.int8_rate(machine.threads) / machine.int8_rate(options.threads);
-  read_ = machine.read_rate(set, options.threads);
+  read_ = machine.read_rate(weights.working_set(), options.threads);
   read_scale_ = std::max(1.0, machine.read_rate(machine.reads.back().bytes, machine.threads) /
                                   machine.read_rate(machine.reads.back().bytes, options.threads));
   std::map<uint32_t, uint32_t> windows;
