@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/aligned_buffer.h"
 #include "models/weight_sizes.h"
 #include "tests/model_runs.h"
 #include "tests/tiny_fixture.h"
@@ -15,12 +16,17 @@ namespace {
 
 constexpr uint32_t kPositions = 64;
 
-// Mean KL divergence, in nats, that weights in a format may have from the same numbers in F32. With random
-// weights logits lie closer than a trained model's, and errors show more.
+// Mean KL divergence, in nats, that weights in a format may have from the same numbers in F32: what it costs
+// to round activations (docs/numerics.md, rule 1). With random weights logits lie closer than a trained
+// model's, and errors show more.
 constexpr double kFloatBound = 1e-9;      // nothing is rounded but sums
 constexpr double kQuantisedBound = 5e-3;  // a quarter above the worst, SmolLM3 in Q4_0
-// Rounding may turn the choice between experts that are nearly equal, which moves a position by much.
+// Where two experts are nearly equal, rounded activations may choose the other one, which moves a position by
+// much: more by bad luck than by bad arithmetic. The arithmetic is held by kRoundedBound.
 constexpr double kMixtureBound = 1e-2;
+// The same from those numbers in F32 times activations that are rounded alike: nothing is left but the order
+// of sums, and where it moves a value over the middle between two steps of an activation.
+constexpr double kRoundedBound = 2e-5;
 
 LoadedModel load(const GgufFile& file, Isa isa = best_isa(), uint32_t threads = 1, uint32_t block_size = 32,
                  KvType kv_type = KvType::kF16) {
@@ -106,9 +112,9 @@ TEST_P(EveryArchitecture, EveryFormatOfWeightsKeepsTheLogits) {
   const GgufFile file = open_tiny(GetParam());
   const auto tokens = TinyGolden(GetParam()).tokens;
   for (const DTypeInfo& format : dtype_table()) {
-    const Rewritten quantised = rewrite(file, format.type, false);
+    const Rewritten quantised = rewrite(file, format.type, Stored::kFormat);
     if (quantised.matrices == 0) continue;
-    const Rewritten plain = rewrite(file, format.type, true);
+    const Rewritten plain = rewrite(file, format.type, Stored::kFloats);
     const auto a = GgufFile::parse(plain.bytes, "plain"), b = GgufFile::parse(quantised.bytes, "quantised");
     ASSERT_TRUE(a.ok() && b.ok());
     LoadedModel truth = load(*a), tested = load(*b);
@@ -120,6 +126,49 @@ TEST_P(EveryArchitecture, EveryFormatOfWeightsKeepsTheLogits) {
     const double quantised_bound = experts ? kMixtureBound : kQuantisedBound;
     EXPECT_LE(kl, format.block_elements == 1 ? kFloatBound : quantised_bound) << format.name;
     EXPECT_TRUE(same_bits(q, run(tested, tokens, 3, 1))) << format.name;
+  }
+}
+
+// The product of F32 weights and rows as a quantised format reads them. Weights in F16 get them as they are.
+void linear_of_rounded(const LinearArgs& args) {
+  LinearArgs a = args;
+  const size_t count = a.w->type == DType::kF32 ? size_t{a.rows} * a.w->k : 0;
+  AlignedBuffer rounded(count * sizeof(float));
+  const std::span<float> x = rounded.as<float>();
+  for (size_t i = 0; i < count; ++i) x[i] = static_cast<float>(a.x->q[i]) * a.x->d[i / kGroup];
+  if (count > 0) a.xf = x.data();
+  kernel_table(best_isa()).linear(a);
+}
+
+// Quantised weights in every format are the numbers they stand for times the rounded activations, whatever a
+// router then chooses. attn_kv_b is split before, for its keys' part is transposed in F32 and multiplies rows
+// that are not rounded.
+TEST_P(EveryArchitecture, EveryFormatOfWeightsIsMultipliedExactly) {
+  const GgufFile original = open_tiny(GetParam());
+  const auto config = read_model_config(original.metadata());
+  ASSERT_TRUE(config.ok()) << config.message();
+  const auto bytes = with_split_latents(original, *config);
+  const auto split = GgufFile::parse(bytes, "split");
+  ASSERT_TRUE(split.ok()) << split.message();
+  const GgufFile& file = *split;
+  const auto tokens = TinyGolden(GetParam()).tokens;
+  LoadedModel together = load(original), apart = load(file);
+  EXPECT_TRUE(same_bits(run(together, tokens, kPositions, 0), run(apart, tokens, kPositions, 0)));
+  KernelTable rounding = kernel_table(best_isa());
+  rounding.linear = linear_of_rounded;
+  for (const DTypeInfo& format : dtype_table()) {
+    if (format.block_elements == 1) continue;
+    const Rewritten quantised = rewrite(file, format.type, Stored::kFormat);
+    if (quantised.matrices == 0) continue;
+    const Rewritten plain = rewrite(file, format.type, Stored::kMarkedFloats);
+    const auto a = GgufFile::parse(plain.bytes, "plain"), b = GgufFile::parse(quantised.bytes, "quantised");
+    ASSERT_TRUE(a.ok() && b.ok());
+    LoadedModel truth(*a, rounding, 1, 32, KvType::kF16, kPositions), tested = load(*b);
+    const double kl =
+        mean_kl(run(truth, tokens, kPositions, 0), run(tested, tokens, kPositions, 0), truth.vocab());
+    std::printf("%s: %s over rounded activations: mean KL %.1e nats\n", GetParam().c_str(),
+                std::string(format.name).c_str(), kl);
+    EXPECT_LE(kl, kRoundedBound) << format.name;
   }
 }
 
