@@ -82,19 +82,25 @@ EngineConfig config(uint32_t sequences, bool cached) {
   return c;
 }
 
-class EveryTinyEngine : public testing::TestWithParam<std::string> {
+struct Param {
+  std::string model;
+  KvType kv_type = KvType::kF16;
+};
+
+class EveryTinyEngine : public testing::TestWithParam<Param> {
  protected:
   void SetUp() override {
     Llm::Options options;
     options.threads = 2;
     options.engine = config(16, true);
-    auto opened = Llm::open(tiny_path(GetParam() + ".gguf"), options);
+    auto opened = Llm::open(tiny_path(GetParam().model + ".gguf"), options);
     ASSERT_TRUE(opened.ok()) << opened.message();
     llm_ = std::move(opened).value();
     list_ = requests(llm_->model().config().vocab_size);
     alone_ = answers_of(*start(config(1, false)), list_, false);
   }
-  std::unique_ptr<Engine> start(const EngineConfig& c) {
+  std::unique_ptr<Engine> start(EngineConfig c) {
+    c.kv_type = GetParam().kv_type;
     auto engine = llm_->start_engine(c);
     EXPECT_TRUE(engine.ok()) << engine.message();
     return std::move(engine).value();
@@ -116,7 +122,9 @@ TEST_P(EveryTinyEngine, CompanyCacheAndPreemptionDoNotMatter) {
   EngineConfig small = config(16, true);
   const uint64_t block = llm_->kv_pool().bytes / llm_->sequences_of(16);
   small.kv_bytes = 20 * block;
-  EXPECT_TRUE(answers_of(*start(small), list_, true) == alone_) << "in a small pool";
+  const auto crowded = start(small);
+  EXPECT_TRUE(answers_of(*crowded, list_, true) == alone_) << "in a small pool";
+  EXPECT_GT(crowded->stats().preemptions, 0u);
 }
 
 TEST_P(EveryTinyEngine, GuessesDoNotMatter) {
@@ -130,7 +138,25 @@ TEST_P(EveryTinyEngine, GuessesDoNotMatter) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, EveryTinyEngine, testing::ValuesIn(tiny_names()), tiny_test_name);
+std::string test_name(const testing::TestParamInfo<Param>& info) {
+  return tiny_test_name({info.param.model, info.index});
+}
+
+std::vector<Param> all_models() {
+  std::vector<Param> out;
+  for (const std::string& name : tiny_names()) out.push_back({name});
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, EveryTinyEngine, testing::ValuesIn(all_models()), test_name);
+
+// Heads with KV of their own, windows, experts, latent rows, and latent rows beside experts.
+INSTANTIATE_TEST_SUITE_P(TinyInt8, EveryTinyEngine,
+                         testing::Values(Param{"llama-3", KvType::kInt8}, Param{"gemma3", KvType::kInt8},
+                                         Param{"qwen3moe", KvType::kInt8}, Param{"gpt-oss", KvType::kInt8},
+                                         Param{"minicpm3", KvType::kInt8},
+                                         Param{"deepseek-v3", KvType::kInt8}),
+                         test_name);
 
 }  // namespace
 }  // namespace kvasir
