@@ -119,7 +119,7 @@ TEST(ExpertsApart, GiveTheSameBits) {
   const GgufFile file = open_tiny("mixtral");
   const auto tokens = TinyGolden("mixtral").tokens;
   for (const DTypeInfo& format : dtype_table()) {
-    const Rewritten quantised = rewrite(file, format.type, false);
+    const Rewritten quantised = rewrite(file, format.type, Stored::kFormat);
     if (quantised.matrices == 0) continue;
     const auto together = GgufFile::parse(quantised.bytes, "together");
     ASSERT_TRUE(together.ok());
@@ -204,7 +204,7 @@ std::vector<uint64_t> bytes_of_steps(const GgufFile& file, uint32_t threads, uin
 TEST_P(Mixtures, ReadWhatIsChosenAndThatOnce) {
   const GgufFile file = open_tiny(GetParam());
   for (const bool quantised : {false, true}) {
-    const Rewritten bytes = rewrite(file, DType::kQ8_0, false);
+    const Rewritten bytes = rewrite(file, DType::kQ8_0, Stored::kFormat);
     const auto rewritten = GgufFile::parse(bytes.bytes, "rewritten");
     ASSERT_TRUE(rewritten.ok());
     const GgufFile& tested = quantised ? *rewritten : file;

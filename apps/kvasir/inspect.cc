@@ -36,14 +36,12 @@ void add_formats(Text out, const ModelFacts& facts, Isa isa) {
 }
 
 // What sharing KV heads, or a latent, leaves of the cache that K and V of each query head would need.
-std::string sharing_text(const ModelConfig& c) {
-  if (c.mla) {
-    const uint32_t plain = c.heads * (c.mla->nope_dim + c.rope_dim + c.mla->value_dim);
-    return fmt::format(", 1/{:.1f} of what K and V of {} heads would take",
-                       static_cast<double>(plain) / c.head_dim, c.heads);
-  }
-  if (c.kv_heads == c.heads) return "";
-  return fmt::format(", 1/{} of what {} KV heads would take", c.heads / c.kv_heads, c.heads);
+std::string sharing_text(const ModelFacts& facts) {
+  const uint64_t plain = facts.plain_kv_bytes_per_token;
+  if (plain == facts.kv_bytes_per_token) return "";
+  const double ratio = static_cast<double>(plain) / static_cast<double>(facts.kv_bytes_per_token);
+  return fmt::format(", 1/{:.3g} of the {} that K and V of {} heads would take", ratio, size_text(plain),
+                     facts.config.heads);
 }
 
 // "; 12 layers see 4096 positions" for layers with a window, or nothing.
@@ -74,10 +72,13 @@ void add_memory(Text out, const ModelFacts& facts) {
   const uint64_t context = facts.kv_bytes_per_token * facts.config.context_length;
   fmt::format_to(out, "\nmemory\n");
   fmt::format_to(out, "  weights        {}\n", size_text(facts.packed_bytes));
-  if (facts.config.layers_with_experts() > 0)
-    fmt::format_to(out, "  read           {} of them for a token alone\n", size_text(facts.bytes_per_token));
+  if (facts.config.layers_with_experts() > 0) {
+    fmt::format_to(out, "  experts        {} of them, of which a token alone reads {}\n",
+                   size_text(facts.expert_bytes), size_text(facts.active_expert_bytes()));
+    fmt::format_to(out, "  read           {} for a token alone\n", size_text(facts.bytes_per_token));
+  }
   fmt::format_to(out, "  KV cache       {} per token as {}{}; {} for one full context\n",
-                 size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type), sharing_text(facts.config),
+                 size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type), sharing_text(facts),
                  size_text(context));
   fmt::format_to(out, "  free here      {}\n", size_text(usable_memory(read_memory())));
 }
@@ -141,8 +142,11 @@ std::string as_json(const ModelFacts& facts, Isa isa) {
       .field("expert_ffn_dim", c.mixture.ffn_dim)
       .field("shared_ffn_dim", c.mixture.shared_ffn_dim)
       .field("layers_with_experts", c.layers_with_experts())
+      .field("expert_bytes", facts.expert_bytes)
+      .field("active_expert_bytes", facts.active_expert_bytes())
       .field("weight_bytes_per_token", facts.bytes_per_token);
   out.field("weight_bytes", facts.packed_bytes).field("kv_bytes_per_token", facts.kv_bytes_per_token);
+  out.field("plain_kv_bytes_per_token", facts.plain_kv_bytes_per_token);
   out.field("kv_cache_dtype", kv_type_name(facts.kv_type));
   out.field("isa", isa_name(isa)).key("formats").begin_array();
   for (const ModelFacts::Format& format : facts.formats) {

@@ -94,7 +94,7 @@ Result<HardwareProfile> serving_machine(ThreadPool& pool, Isa isa, const ModelCo
                                 .formats = weights.formats(),
                                 .head_dims = {config.mla ? kAttnMaxHeadDim : config.head_dim},
                                 .kv_types = {kv_type},
-                                .working_set = weights.layer_bytes + weights.head_bytes,
+                                .working_set = weights.working_set(),
                                 .progress = {}});
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text_file.h"
 #include "kvcache/kv_layout.h"
+#include "perf/model_shape.h"
 
 namespace kvasir {
 namespace {
@@ -49,23 +50,12 @@ uint64_t packed_bytes(const TensorView& view) {
   return packed_panel_bytes(view.type, k) * ((view.rows() + kPanel - 1) / kPanel);
 }
 
-// Whether a tensor holds experts that a router chooses from: of all together, or of one ("ffn_up.3.weight").
-bool holds_experts(const std::string& name) {
-  if (name.find("_exps.") != std::string::npos) return true;
-  for (const char* part : {"ffn_gate.", "ffn_up.", "ffn_down."}) {
-    const size_t at = name.find(part);
-    if (at == std::string::npos) continue;
-    const size_t next = at + std::string_view(part).size();
-    return next < name.size() && name[next] >= '0' && name[next] <= '9';
-  }
-  return false;
-}
-
 // What one token uses of a tensor.
 void add_use(const TensorInfo& tensor, bool own_head, ModelFacts* facts) {
   const RouterShape& router = facts->config.mixture.router;
   const uint64_t elements = tensor.view.elements(), bytes = packed_bytes(tensor.view);
-  if (router.experts > 0 && holds_experts(tensor.name)) {
+  if (router.experts > 0 && holds_routed_experts(tensor.name)) {
+    facts->expert_bytes += bytes;
     facts->active_parameters += elements / router.experts * router.used;
     facts->bytes_per_token += bytes / router.experts * router.used;
     return;
@@ -90,6 +80,15 @@ void add_tensors(const GgufFile& file, ModelFacts* facts) {
   for (const auto& [type, format] : formats) facts->formats.push_back(format);
   std::sort(facts->formats.begin(), facts->formats.end(),
             [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+}
+
+// Of a token, if every query head kept K and V of its own; `shared` is what it takes now.
+uint64_t plain_kv_bytes(const ModelConfig& c, KvType kv_type, uint64_t shared) {
+  if (!c.mla) return shared / c.kv_heads * c.heads;
+  const uint64_t values = uint64_t{c.mla->nope_dim} + c.rope_dim + c.mla->value_dim;
+  const bool int8 = kv_type == KvType::kInt8;
+  const uint64_t head = int8 ? values + 2 * sizeof(float) : 2 * values;
+  return c.layers * c.heads * head;
 }
 
 Result<std::string> text_of(const GgufMetadata& metadata, const char* key) {
@@ -135,6 +134,7 @@ Result<ModelFacts> read_model_facts(const std::string& path, KvType kv_type) {
                           KvLayout::make(facts.config.kv_layers(), EngineConfig{}.block_size, kv_type));
   facts.kv_type = kv_type;
   facts.kv_bytes_per_token = layout.bytes_per_token();
+  facts.plain_kv_bytes_per_token = plain_kv_bytes(facts.config, kv_type, facts.kv_bytes_per_token);
   return facts;
 }
 

@@ -36,10 +36,17 @@ struct ModelFacts {
   bool has_chat_template = false;
   std::vector<Format> formats;     // most bytes first
   uint64_t packed_bytes = 0;       // the weights in memory
+  uint64_t expert_bytes = 0;       // of them, those of experts that a router chooses from
   uint64_t active_parameters = 0;  // that one token makes use of: all but the experts it does not choose
   uint64_t bytes_per_token = 0;    // of weights that its step reads, alone
   KvType kv_type = KvType::kF16;
-  uint64_t kv_bytes_per_token = 0;  // in a pool of that type
+  uint64_t kv_bytes_per_token = 0;        // in a pool of that type
+  uint64_t plain_kv_bytes_per_token = 0;  // the same if every query head had K and V of its own
+
+  uint64_t active_expert_bytes() const {  // that one token uses
+    const RouterShape& router = config.mixture.router;
+    return router.experts == 0 ? 0 : expert_bytes / router.experts * router.used;
+  }
 };
 Result<ModelFacts> read_model_facts(const std::string& path, KvType kv_type);
 

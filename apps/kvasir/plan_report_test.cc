@@ -211,8 +211,8 @@ TEST(PlanReport, ServesOnlyWhatTheEngineRuns) {
   EXPECT_TRUE(report({.model = "Gemma 3 1B"}).serves);
   EXPECT_TRUE(report({.model = "Mixtral 8x7B"}).serves);
   EXPECT_TRUE(report({.model = "DeepSeek-V2-Lite"}).serves);
-  ModelShape other = *shape_by_name("Llama 3.1 8B");
-  other.architecture = "mamba2";
+  PlanModel other = *plan_model("Llama 3.1 8B");
+  other.shape.architecture = "mamba2";
   auto request = plan_request({}, other, *machine_by_name("EPYC 9654"));
   ASSERT_TRUE(request.ok()) << request.message();
   const auto made = make_plan_report(*std::move(request));

@@ -16,6 +16,21 @@ namespace {
 using Row = std::vector<PlanCell>;
 using Printer = PlanPrinter;
 
+// What all experts take, and what of them is read.
+template <class Add>
+void add_experts(const PlanReport& report, const Add& add) {
+  const Printer p{report.derivation};
+  const ModelShape& s = report.request.input.shape;
+  const uint64_t batch = report.request.goals.batch();
+  add("parameters that one token uses", p.count("active_parameters"));
+  add(fmt::format("{} routed experts in each of {} layers", s.moe->experts, s.moe_layers()),
+      p.size("expert_bytes"));
+  add(fmt::format("the {} of them that one token uses", s.moe->experts_used), p.size("active_expert_bytes"));
+  if (batch > 1)
+    add(fmt::format("those that {} at once use, chosen evenly", batch), p.size("touched_expert_bytes"));
+  add("weights that one token alone reads", p.size("weight_bytes_read"));
+}
+
 PlanTable model_table(const PlanReport& report) {
   const Printer p{report.derivation};
   const PlanInput& in = report.request.input;
@@ -28,6 +43,7 @@ PlanTable model_table(const PlanReport& report) {
   add("parameters", p.count("exact_parameters"));
   add("parameters by the formula", p.count("parameters"));
   add(fmt::format("weights as {}", in.weight_format().name), p.size("parameter_bytes"));
+  if (in.shape.moe) add_experts(report, add);
   add(fmt::format("KV cache per token as {}", in.kv.name), p.size("kv_bytes_per_token"));
   if (const AttentionKind kind = in.shape.attention(); kind != AttentionKind::kMha)
     add(fmt::format("without {}, with K and V of {} heads", attention_kind_name(kind), in.shape.heads),

@@ -11,7 +11,8 @@ engine that cannot open a file is named in the table and left out.
     bench/peers/compare.py [--engines kvasir,...] [--models smollm2,...] [--long | --tests pp512,...]
                            [--rounds N] [--threads N] [--no-http] [--output FILE]
 
-`--models moe` is a mixture of experts with random weights, which make_moe.py writes.
+`--models moe` is a mixture of experts with random weights, which make_moe.py writes; `--models mla` is SmolLM2 with
+latent attention of rank 128, which tools/mla/make_mla_model.py writes (docs/mla.md), both into models/.
 `make bench-peers` builds and installs the engines first. The table goes to bench/results/peers.md. The long tests
 take an hour for the four models.
 """
@@ -35,7 +36,7 @@ MODELS = {
     "qwen-0.5b": "qwen2.5-coder-0.5b-instruct-q4_k_m",
     "qwen-1.5b": "qwen2.5-coder-1.5b-instruct-q4_k_m",
 }
-MADE = {"moe": "random-moe"}  # by make_moe.py; measured only where it is named
+MADE = {"moe": "random-moe", "mla": "smollm2-mla-128"}  # by our tools; measured only where they are named
 TITLES = {
     "pp512": "prefill 512",
     "tg64": "decode, batch 1",

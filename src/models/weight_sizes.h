@@ -45,6 +45,9 @@ struct WeightSizes {
   uint32_t head_norms = 0;        // layers that norm each head's q and k,
   uint32_t branch_norms = 0;      // and norms of a branch before it is added
 
+  // What a model's steps read in the end: all layers, all experts, and the head.
+  uint64_t working_set() const { return layer_bytes + expert_bytes + head_bytes; }
+
   // Formats of the matrices, the head's included, each once.
   std::vector<DType> formats() const;
 };

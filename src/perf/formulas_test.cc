@@ -88,6 +88,18 @@ TEST(Experts, TouchedOnAverage) {
                    static_cast<double>(active_parameters(small_moe())));
 }
 
+TEST(Experts, BytesOfAFileAreExact) {
+  ModelShape s = small_moe();
+  const WeightFormat bytes{"int8", 8};
+  EXPECT_DOUBLE_EQ(expert_bytes(s, &bytes), static_cast<double>(count_parameters(s).experts));
+  EXPECT_EQ(expert_bytes(small(), &bytes), 0);
+  s.stored_bytes = 1000;
+  s.stored_expert_bytes = 800;
+  EXPECT_EQ(expert_bytes(s), 800);
+  EXPECT_DOUBLE_EQ(weight_bytes_read(s, nullptr, 1), 400);  // one of four experts
+  EXPECT_DOUBLE_EQ(expert_bytes(s, &bytes), static_cast<double>(count_parameters(s).experts));
+}
+
 TEST(Kv, OfLlama2) {
   EXPECT_EQ(kv_bytes_per_sequence(named("Llama 2 7B"), KvFormat(), 4096), 2147483648.0);
   EXPECT_EQ(kv_bytes_per_sequence(named("Llama 2 13B"), KvFormat(), 1024), 838860800.0);

@@ -33,7 +33,7 @@ KernelCalibration::KernelCalibration(ThreadPool& pool, const WeightSizes& weight
 
 Result<KernelCalibration> KernelCalibration::make(ThreadPool& pool, const WeightSizes& weights,
                                                   const Options& options) {
-  const uint64_t model = weights.layer_bytes + weights.head_bytes;
+  const uint64_t model = weights.working_set();
   const uint64_t bytes = std::min(std::clamp(model, kLeast, kMost), options.memory_limit) / kPage * kPage;
   try {
     if (bytes >= kLeast) return KernelCalibration(pool, weights, options, bytes);

@@ -71,6 +71,7 @@ struct ModelShape {
   // Of a file's tensor directory, exact; absent for a config or a table row.
   std::optional<uint64_t> stored_parameters;
   std::optional<uint64_t> stored_bytes;
+  std::optional<uint64_t> stored_expert_bytes;  // of them, those of routed experts
 
   AttentionKind attention() const;
   bool is_moe_layer(uint32_t layer) const { return moe && layer >= moe->leading_dense_layers; }
@@ -88,6 +89,10 @@ Status check_shape(const ModelShape& shape);
 // what keys do not say (tied embeddings, biases, norms) and for the exact bytes. No weight is read. Errors
 // name the key and the number.
 Result<ModelShape> shape_from_gguf(const GgufFile& file);
+
+// Whether a GGUF file's tensor of that name holds experts that a router chooses from: of all together, or of
+// one ("blk.0.ffn_up.3.weight").
+bool holds_routed_experts(std::string_view tensor);
 
 // From a Hugging Face config.json: llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gemma,
 // gemma2, gemma3 and gemma3_text, phi3, olmoe, granitemoe, granitemoeshared, gpt_oss, deepseek_v2,

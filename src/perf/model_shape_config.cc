@@ -221,7 +221,9 @@ void read_plain_moe(JsonFields& in, const char* experts, uint32_t count, uint32_
 
 void read_qwen_moe(JsonFields& in, ModelShape* s) {
   ModelShape::Moe moe;
-  moe.experts = in.need_count("num_experts");
+  // Recent versions of transformers write Qwen3-MoE's under another name than its published files.
+  const uint32_t local = in.count_or("num_local_experts", 0);
+  moe.experts = local > 0 ? local : in.need_count("num_experts");
   moe.experts_used = in.need_count("num_experts_per_tok");
   moe.expert_ffn_dim = in.need_count("moe_intermediate_size");
   moe.shared_ffn_dim = in.count_or("shared_expert_intermediate_size", 0);

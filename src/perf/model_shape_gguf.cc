@@ -179,13 +179,15 @@ Status read_directory(const GgufFile& file, ModelShape* s) {
   for (const char* norm :
        {"attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"})
     s->norms_per_layer += any_layer_has(file, s->layers, norm) ? 1 : 0;
-  uint64_t parameters = 0, bytes = 0;
+  uint64_t parameters = 0, bytes = 0, experts = 0;
   for (const TensorInfo& tensor : file.tensors()) {
     parameters += tensor.view.elements();
     bytes += tensor.view.bytes();
+    if (holds_routed_experts(tensor.name)) experts += tensor.view.bytes();
   }
   s->stored_parameters = parameters;
   s->stored_bytes = bytes;
+  s->stored_expert_bytes = experts;
   return {};
 }
 
@@ -202,6 +204,17 @@ WeightFormat stored_format(const GgufFile& file, const ModelShape& s) {
 }
 
 }  // namespace
+
+bool holds_routed_experts(std::string_view tensor) {
+  if (tensor.find("_exps.") != std::string_view::npos) return true;
+  for (const std::string_view part : {"ffn_gate.", "ffn_up.", "ffn_down."}) {
+    const size_t at = tensor.find(part);
+    if (at == std::string_view::npos) continue;
+    const size_t next = at + part.size();
+    return next < tensor.size() && tensor[next] >= '0' && tensor[next] <= '9';
+  }
+  return false;
+}
 
 Result<ModelShape> shape_from_gguf(const GgufFile& file) {
   const GgufMetadata& metadata = file.metadata();

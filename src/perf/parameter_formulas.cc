@@ -71,13 +71,19 @@ double parameter_bytes(const ModelShape& s, const WeightFormat* format) {
   return (format != nullptr ? *format : s.weights).bytes(static_cast<double>(count_parameters(s).matrices()));
 }
 
+double expert_bytes(const ModelShape& s, const WeightFormat* format) {
+  if (!s.moe) return 0;
+  if (format == nullptr && s.stored_expert_bytes) return static_cast<double>(*s.stored_expert_bytes);
+  const ParameterCount count = count_parameters(s);
+  return parameter_bytes(s, format) * static_cast<double>(count.experts) /
+         static_cast<double>(count.matrices());
+}
+
 double weight_bytes_read(const ModelShape& s, const WeightFormat* format, double tokens) {
   const double all = parameter_bytes(s, format);
   if (!s.moe) return all;
-  const ParameterCount count = count_parameters(s);
-  const double part = static_cast<double>(count.experts) / static_cast<double>(count.matrices());
   const double touched = expected_experts(s.moe->experts, s.moe->experts_used, tokens) / s.moe->experts;
-  return all * (1 - part * (1 - touched));
+  return all - expert_bytes(s, format) * (1 - touched);
 }
 
 }  // namespace kvasir

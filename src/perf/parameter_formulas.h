@@ -44,6 +44,10 @@ double expected_experts(uint32_t experts, uint32_t used, double tokens);
 // (weights.bytes). The directory's number holds for the stored format only: `format` nullptr.
 double parameter_bytes(const ModelShape& shape, const WeightFormat* format = nullptr);
 
+// Of those, the routed experts': what the directory says, or the same part of the bytes as of the parameters.
+// 0 for a dense model.
+double expert_bytes(const ModelShape& shape, const WeightFormat* format = nullptr);
+
 // Bytes of weights that a step of `tokens` rows reads: all of a dense model's; of a mixture's routed experts
 // expected_experts() / E.
 double weight_bytes_read(const ModelShape& shape, const WeightFormat* format, double tokens);

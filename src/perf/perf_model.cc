@@ -62,67 +62,16 @@ StepPart StepPrediction::bound() const {
   return static_cast<StepPart>(largest - parts.begin());
 }
 
-void StepLoad::repeat(uint32_t times) {
-  rows *= times;
-  sequences *= times;
-  logits.rows *= times;
-  logits.whole *= times;
-  for (Attention& a : attention) a.all *= times;
-  left_out *= times;
-  left_out_attention *= times;
-}
-
-void StepLoad::add_rows(uint32_t count, const FurtherRow& each) {
-  if (count == 0) return;
-  rows += count;
-  logits.rows += count;
-  most_rows = std::max(most_rows, 2u);
-  for (size_t g = 0; g < attention.size(); ++g) {
-    attention[g].all += count * each[g].all;
-    attention[g].longest += each[g].longest;
-  }
-}
-
-StepLoad::FurtherRow StepCosts::further_row(uint32_t context) const {
-  StepLoad one, three;
-  add(one, {.rows = 1, .context = context}, 1);
-  add(three, {.rows = 3, .context = context}, 3);
-  StepLoad::FurtherRow each;
-  for (size_t g = 0; g < each.size(); ++g) {
-    each[g] = {.all = std::max(0.0, three.attention[g].all - one.attention[g].all) / 2,
-               .longest = std::max(0.0, three.attention[g].longest - one.attention[g].longest)};
-  }
-  return each;
-}
-
-uint32_t StepCosts::most_rows(const StepLoad& load, uint32_t context, uint32_t limit, double target,
-                              uint32_t unscored) const {
-  const auto fits = [&](uint32_t rows) {
-    StepLoad with = load;
-    const uint32_t scored = rows > unscored ? rows - unscored : 0;
-    add(with, {.rows = rows, .context = context}, {std::max(scored, 1u), scored > 1 ? scored : 0});
-    return seconds(with) <= target;
-  };
-  if (limit > 0 && fits(limit)) return limit;
-  uint32_t low = 0, high = limit;  // low fits, high does not
-  while (low + 1 < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    (fits(middle) ? low : high) = middle;
-  }
-  return low;
-}
-
 PerfModel::PerfModel(const ModelConfig& config, const WeightSizes& weights, const HardwareProfile& machine,
                      const Options& options)
     : config_(config), options_(options) {
   CHECK(options.threads >= 1 && options.max_rows >= 1);
-  const uint64_t set = weights.layer_bytes + weights.expert_bytes + weights.head_bytes;
   rates_ = machine.kernels ? *machine.kernels : derived_rates(machine, weights.formats());
   const double measured = part_from_memory(machine, rates_.memory_bytes, options.threads);
-  const double ours = part_from_memory(machine, set, options.threads);
+  const double ours = part_from_memory(machine, weights.working_set(), options.threads);
   away_ = measured > 0 ? std::min(1.0, ours / measured) : 1;
   speed_ = machine.int8_rate(machine.threads) / machine.int8_rate(options.threads);
-  read_ = machine.read_rate(set, options.threads);
+  read_ = machine.read_rate(weights.working_set(), options.threads);
   read_scale_ = std::max(1.0, machine.read_rate(machine.reads.back().bytes, machine.threads) /
                                   machine.read_rate(machine.reads.back().bytes, options.threads));
   std::map<uint32_t, uint32_t> windows;

@@ -52,6 +52,23 @@ TEST(PerfModel, ExpertsAreReadAsRowsChooseThem) {
   EXPECT_NEAR(weights(model.predict(many, 0)), 4096 * 61e-9 + 8 * 2048 * 16e-9, 1e-9);
 }
 
+// A layer's router is a phase of its own; of many rows the threads wait for each other's choices.
+TEST(PerfModel, RoutersAreWaitedFor) {
+  HardwareProfile machine = small_machine(2);
+  machine.barrier_seconds = 1 * kMicro;
+  machine.kernels->begin_cached = machine.kernels->begin_memory = 5 * kMicro;
+  const auto rest_of = [&](uint32_t experts, uint32_t rows) {
+    ModelConfig c = small_config();
+    c.mixture.router.experts = experts;
+    const PerfModel model(c, weights_with_experts(), machine,
+                          {.threads = 2, .kv_type = KvType::kF16, .max_rows = 64, .max_logit_rows = 16});
+    const StepRows step[] = {{.rows = rows, .context = 0}};
+    return part(model.predict(step, 0), StepPart::kRest);
+  };
+  EXPECT_NEAR(rest_of(8, 2) - rest_of(0, 2), 5 * kMicro, 1e-12);
+  EXPECT_NEAR(rest_of(8, 3) - rest_of(0, 3), 6 * kMicro, 1e-12);
+}
+
 TEST(PerfModel, RowsBeyondTheTableGoOnLinearly) {
   const PerfModel model = small_model();
   const StepRows rows[] = {{.rows = 20, .context = 0}};

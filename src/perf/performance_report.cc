@@ -110,9 +110,42 @@ void add_memory(const Report& r) {
              .source = kBook});
 }
 
+// Of all experts, of those that a token uses, and of those that the batch touches.
+void add_expert_bytes(const Report& r) {
+  const ModelShape& s = r.shape;
+  const WeightFormat* format = r.options.weights ? &*r.options.weights : nullptr;
+  const double all = expert_bytes(s, format);
+  Quantity q{.id = "expert_bytes", .title = "routed experts", .value = all, .unit = "bytes"};
+  if (format == nullptr && s.stored_expert_bytes) {
+    q.formula = "T";
+    q.inputs = {given("T", "tensors of routed experts of the file", all, "bytes")};
+    q.source = s.source;
+  } else {
+    q.formula = "P * X / n";
+    q.inputs = {of("P", "parameter_bytes"), of("X", "expert_parameters"), of("n", "parameters")};
+    q.source = "counts of matrices";
+  }
+  r.out.add(std::move(q));
+  const QuantityInput count = given("E", "experts of a layer", s.moe->experts);
+  const QuantityInput used = given("A", "experts per token", s.moe->experts_used);
+  r.out.add({.id = "active_expert_bytes",
+             .title = "routed experts that one token uses",
+             .value = all * s.moe->experts_used / s.moe->experts,
+             .unit = "bytes",
+             .formula = "X * A / E",
+             .inputs = {of("X", "expert_bytes"), used, count},
+             .source = kDeepSeek});
+  r.out.add({.id = "active_parameters",
+             .title = "parameters that one token uses",
+             .value = static_cast<double>(active_parameters(s)),
+             .formula = "n - X * (E - A) / E",
+             .inputs = {of("n", "parameters"), of("X", "expert_parameters"), count, used},
+             .source = kDeepSeek});
+}
+
 void add_weight_bytes_read(const Report& r) {
   const ModelShape::Moe& moe = *r.shape.moe;
-  const ParameterCount count = count_parameters(r.shape);
+  add_expert_bytes(r);
   r.out.add({.id = "experts_touched",
              .title = "experts of a layer that a step touches, if chosen evenly",
              .value = expected_experts(moe.experts, moe.experts_used, static_cast<double>(r.options.batch)),
@@ -121,20 +154,13 @@ void add_weight_bytes_read(const Report& r) {
              .inputs = {given("E", "experts of a layer", moe.experts),
                         given("A", "experts per token", moe.experts_used), batch(r)},
              .source = "expectation of independent, even choices"});
-  r.out.add({.id = "expert_share",
-             .title = "routed experts' part of the weights",
-             .value = static_cast<double>(count.experts) / static_cast<double>(count.matrices()),
-             .unit = "",
-             .formula = "X / n",
-             .inputs = {of("X", "expert_parameters"), of("n", "parameters")},
-             .source = "counts of matrices"});
   r.out.add({.id = "weight_bytes_read",
              .title = "weights that a step reads",
              .value = weight_bytes_read(r.shape, r.options.weights ? &*r.options.weights : nullptr,
                                         static_cast<double>(r.options.batch)),
              .unit = "bytes",
-             .formula = "P * (1 - x * (1 - T / E))",
-             .inputs = {of("P", "parameter_bytes"), of("x", "expert_share"), of("T", "experts_touched"),
+             .formula = "P - X * (1 - T / E)",
+             .inputs = {of("P", "parameter_bytes"), of("X", "expert_bytes"), of("T", "experts_touched"),
                         given("E", "experts of a layer", moe.experts)},
              .source = kBook});
 }

@@ -15,7 +15,8 @@ namespace kvasir {
 //                              attention_parameters, ffn_parameters, expert_parameters
 //   parameter_bytes, kv_bytes_per_token_layer, kv_bytes_per_token, kv_positions, kv_bytes_per_sequence,
 //   memory_bytes
-//   weight_bytes_read          of mixtures, with experts_touched and expert_share
+//   weight_bytes_read          of mixtures, with expert_bytes, active_expert_bytes, active_parameters and
+//                              experts_touched
 //   read_bytes, bandwidth, latency_seconds, throughput
 // and with a machine
 //   largest_batch              where its memory is known

@@ -37,6 +37,21 @@ void add_exact_parameters(const Parts& p) {
        .source = s.source});
 }
 
+// The experts of a decode step of that many conversations.
+void add_touched_experts(const Parts& p, uint64_t batch) {
+  const ModelShape::Moe& moe = *p.input.shape.moe;
+  const auto b = static_cast<double>(batch);
+  p.out.add({.id = "touched_expert_bytes",
+             .title = fmt::format("routed experts that a step of {} touches, if chosen evenly", batch),
+             .value = p.out.value("expert_bytes") * expected_experts(moe.experts, moe.experts_used, b) /
+                      moe.experts,
+             .unit = "bytes",
+             .formula = "X * (1 - (1 - A / E)^B)",
+             .inputs = {of("X", "expert_bytes"), given("A", "experts per token", moe.experts_used),
+                        given("E", "experts of a layer", moe.experts), given("B", "conversations", b)},
+             .source = "expectation of independent, even choices"});
+}
+
 void add_memory(const Parts& p) {
   const PlanInput& in = p.input;
   if (in.shared_prefix > 0) {
@@ -273,6 +288,7 @@ Result<Derivation> derive_plan(const PlanInput& input, const PlanGoals& goals,
   KVASIR_ASSIGN_OR_RETURN(Derivation derivation, derive_performance(input.shape, options, &input.machine));
   const Parts parts{input, derivation};
   add_exact_parameters(parts);
+  if (input.shape.moe) add_touched_experts(parts, goals.batch());
   add_memory(parts);
   add_formats(parts);
   add_rates(parts);

@@ -100,14 +100,14 @@ def wait_until_up(server):
 
 @contextlib.contextmanager
 def running(model="smollm2", *flags, wrapper=()):
-    """A server for `model` (a name of MODELS), ended and checked for a clean end afterwards.
+    """A server for `model` (a name of MODELS, or a path), ended and checked for a clean end afterwards.
 
     `wrapper`: words before the command, of a program that becomes it (exec).
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="kvasir-e2e-") as folder:
         log_path = pathlib.Path(folder) / "log.txt"
-        command = [*wrapper, BINARY, "serve", MODELS[model], "--port", port, *flags]
+        command = [*wrapper, BINARY, "serve", MODELS.get(model, model), "--port", port, *flags]
         with open(log_path, "w") as log:
             process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log)
         server = Server(process, port, log_path)

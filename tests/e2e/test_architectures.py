@@ -7,6 +7,7 @@ import tarfile
 
 import pytest
 
+import kvasir_server
 from kvasir_server import BINARY
 
 ARCHIVE = pathlib.Path(__file__).resolve().parent.parent / "data" / "tiny" / "models.tar.xz"
@@ -42,6 +43,11 @@ def test_inspect_says_what_the_cache_takes(folder, name):
     if "kv_lora_rank" in config:  # one row of latent and rotated key
         values = config["kv_lora_rank"] + config["qk_rope_head_dim"]
     assert said["kv_bytes_per_token"] == config["num_hidden_layers"] * values * 2
+    of_a_head = 2 * head
+    if "kv_lora_rank" in config:
+        of_a_head = config["qk_nope_head_dim"] + config["qk_rope_head_dim"] + config["v_head_dim"]
+    plain = config["num_hidden_layers"] * config["num_attention_heads"] * of_a_head * 2
+    assert said["plain_kv_bytes_per_token"] == plain
     assert said["context_length"] == config["max_position_embeddings"]
     assert said["sliding_window"] == (config.get("sliding_window") or 0)
 
@@ -53,6 +59,8 @@ def test_inspect_says_what_a_token_uses_of_experts(folder):
     assert said["active_parameters"] == said["parameters"] - idle
     embedding = (268 - 1) * 64  # of which a token takes one row
     assert said["weight_bytes_per_token"] <= said["weight_bytes"] - 4 * (idle + embedding)
+    experts = 2 * 8 * 3 * 64 * 32 * 4  # as F32
+    assert (said["expert_bytes"], said["active_expert_bytes"]) == (experts, experts * 3 // 8)
     text = kvasir("inspect", folder / "qwen3moe.gguf")
     assert "8 of width 32 in each of 2 layers, a token goes to 3" in text
 
@@ -65,8 +73,47 @@ def test_plan_reads_its_file_and_its_config(folder, name):
         assert "does not run the architecture" not in plan
 
 
+def test_plan_says_what_steps_touch_of_experts(folder):
+    plan = json.loads(kvasir("plan", folder / "qwen3moe.gguf", "--machine", "Apple M3", "-c", 128, "--users", 2, "-o",
+                             "json"))
+    by_id = {quantity["id"]: quantity["value"] for quantity in plan["quantities"]}
+    experts = 2 * 8 * 3 * 64 * 32 * 4
+    assert by_id["expert_bytes"] == experts
+    assert by_id["active_expert_bytes"] == experts * 3 / 8
+    assert by_id["touched_expert_bytes"] == pytest.approx(experts * (1 - (5 / 8) ** 2))
+    said = json.loads(kvasir("inspect", folder / "qwen3moe.gguf", "--json"))
+    assert by_id["active_parameters"] == pytest.approx(said["active_parameters"], rel=0.02)  # without norms
+    assert "8 routed experts in each of 2 layers" in kvasir("plan", folder / "qwen3moe.gguf", "--machine", "Apple M3")
+
+
 @pytest.mark.parametrize("name", ["command-r-plus", "gemma2", "phi3-long", "qwen2moe", "gpt-oss", "deepseek-v2-lite",
                                   "deepseek-v3"])
 def test_run_answers(folder, name):
     words = ("-p", "the thing", "--temperature", 0, "-n", 8)
     assert kvasir("run", folder / f"{name}.gguf", *words) == kvasir("run", folder / f"{name}.gguf", *words)
+
+
+@pytest.mark.parametrize("flags", [(), ("--kv-cache-dtype", "int8")])
+@pytest.mark.parametrize("name", ["qwen3moe", "minicpm3", "deepseek-v3"])
+def test_a_restarted_server_knows_its_prefixes(folder, tmp_path, name, flags):
+    prompt = "The keeper of the lighthouse counts the turns of the lamp until the day begins"
+
+    def ask(server):
+        body = {"prompt": prompt, "temperature": 0, "max_tokens": 16, "ignore_eos": True, "logprobs": 1}
+        answer = server.post("/v1/completions", body)
+        assert answer.status_code == 200, answer.text
+        choice, usage = answer.json()["choices"][0], answer.json()["usage"]
+        return choice["text"], choice["logprobs"]["token_logprobs"], usage["prompt_tokens_details"]["cached_tokens"]
+
+    def serving():
+        return kvasir_server.running(folder / f"{name}.gguf", "--kv-persist", tmp_path / "kv", "--kv-memory", "16M", *flags)
+
+    with serving() as server:
+        text, logprobs, cached = ask(server)
+        assert len(logprobs) == 16 and cached == 0
+        assert ask(server)[:2] == (text, logprobs)
+    with serving() as server:
+        assert "restored from" in server.log()
+        again, same, cached = ask(server)
+    assert cached >= 48
+    assert (again, same) == (text, logprobs)

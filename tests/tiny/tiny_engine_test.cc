@@ -82,19 +82,25 @@ EngineConfig config(uint32_t sequences, bool cached) {
   return c;
 }
 
-class EveryTinyEngine : public testing::TestWithParam<std::string> {
+struct Param {
+  std::string model;
+  KvType kv_type = KvType::kF16;
+};
+
+class EveryTinyEngine : public testing::TestWithParam<Param> {
  protected:
   void SetUp() override {
     Llm::Options options;
     options.threads = 2;
     options.engine = config(16, true);
-    auto opened = Llm::open(tiny_path(GetParam() + ".gguf"), options);
+    auto opened = Llm::open(tiny_path(GetParam().model + ".gguf"), options);
     ASSERT_TRUE(opened.ok()) << opened.message();
     llm_ = std::move(opened).value();
     list_ = requests(llm_->model().config().vocab_size);
     alone_ = answers_of(*start(config(1, false)), list_, false);
   }
-  std::unique_ptr<Engine> start(const EngineConfig& c) {
+  std::unique_ptr<Engine> start(EngineConfig c) {
+    c.kv_type = GetParam().kv_type;
     auto engine = llm_->start_engine(c);
     EXPECT_TRUE(engine.ok()) << engine.message();
     return std::move(engine).value();
@@ -113,10 +119,18 @@ TEST_P(EveryTinyEngine, CompanyCacheAndPreemptionDoNotMatter) {
   const auto again = answers_of(*engine, list_, false);
   EXPECT_TRUE(again == alone_) << "from the prefix cache";
   EXPECT_GT(again[0].cached, 0u);
+  // In ever smaller pools, until one is too small for those that run.
   EngineConfig small = config(16, true);
+  small.kv_type = GetParam().kv_type;
   const uint64_t block = llm_->kv_pool().bytes / llm_->sequences_of(16);
-  small.kv_bytes = 20 * block;
-  EXPECT_TRUE(answers_of(*start(small), list_, true) == alone_) << "in a small pool";
+  uint64_t preemptions = 0;
+  for (uint64_t blocks = 20; blocks > 0 && preemptions == 0; blocks -= 2) {
+    small.kv_bytes = blocks * block;
+    auto crowded = llm_->start_engine(small);
+    ASSERT_TRUE(crowded.ok()) << "none of the pools preempted: " << crowded.message();
+    EXPECT_TRUE(answers_of(**crowded, list_, true) == alone_) << "in a pool of " << blocks << " blocks";
+    preemptions = (*crowded)->stats().preemptions;
+  }
 }
 
 TEST_P(EveryTinyEngine, GuessesDoNotMatter) {
@@ -130,7 +144,25 @@ TEST_P(EveryTinyEngine, GuessesDoNotMatter) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, EveryTinyEngine, testing::ValuesIn(tiny_names()), tiny_test_name);
+std::string test_name(const testing::TestParamInfo<Param>& info) {
+  return tiny_test_name({info.param.model, info.index});
+}
+
+std::vector<Param> all_models() {
+  std::vector<Param> out;
+  for (const std::string& name : tiny_names()) out.push_back({name});
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, EveryTinyEngine, testing::ValuesIn(all_models()), test_name);
+
+// Heads with KV of their own, windows, experts, latent rows, and latent rows beside experts.
+INSTANTIATE_TEST_SUITE_P(TinyInt8, EveryTinyEngine,
+                         testing::Values(Param{"llama-3", KvType::kInt8}, Param{"gemma3", KvType::kInt8},
+                                         Param{"qwen3moe", KvType::kInt8}, Param{"gpt-oss", KvType::kInt8},
+                                         Param{"minicpm3", KvType::kInt8},
+                                         Param{"deepseek-v3", KvType::kInt8}),
+                         test_name);
 
 }  // namespace
 }  // namespace kvasir

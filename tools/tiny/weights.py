@@ -29,7 +29,7 @@ def deviation_of(seed, name, parameter, embedding_scale):
         return 1.0 / embedding_scale
     if parameter.ndim == 1:  # sinks of attention
         return 1.0
-    if "router" in name or name.endswith("mlp.gate.weight"):  # few near ties, which rounding could decide
+    if "router" in name or name.endswith("mlp.gate.weight"):  # sharp: of near ties, the last chosen has little weight
         return (1.5 if seed == "deepseek-v3" else 4.0) / math.sqrt(parameter.shape[1])  # sigmoids saturate
     if parameter.ndim == 3:  # experts; gpt-oss has inputs in rows, and values that its limits cut
         if seed != "gpt-oss":

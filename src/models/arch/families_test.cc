@@ -81,7 +81,8 @@ TEST(Families, AnUnknownArchitectureIsToldWhatThereIs) {
 }
 
 TEST(Families, WhatIsMissingIsKnownOfNoneThatRuns) {
-  EXPECT_EQ(what_is_missing("bloom"), "feed-forward parts without a gate");
+  EXPECT_EQ(what_is_missing("phi2"), "feed-forward parts of GELU without a gate");
+  EXPECT_EQ(what_is_missing("arcee"), "");
   EXPECT_EQ(what_is_missing("t5"), "an encoder");
   EXPECT_EQ(what_is_missing("qwen3"), "");
   EXPECT_EQ(what_is_missing(""), "");

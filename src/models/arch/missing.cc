@@ -21,8 +21,9 @@ constexpr Missing kMissing[] = {
     {"an encoder that embeds text and writes none",
      "bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 gemma-embedding "
      "llama-embed"},
-    {"feed-forward parts without a gate",
-     "gpt2 gptj gptneox phi2 falcon starcoder starcoder2 nemotron arcee bloom mpt codeshell"},
+    {"positions that are learned", "gpt2 starcoder"},
+    {"scores that fall with the distance in place of rotated positions", "bloom mpt"},
+    {"feed-forward parts of GELU without a gate", "gptj gptneox phi2 falcon starcoder2 codeshell"},
     {"positions in several dimensions", "qwen2vl qwen3vl qwen3vlmoe glm4v"},
     {"attention within chunks", "llama4"},
     {"embeddings for each layer", "gemma3n"},
