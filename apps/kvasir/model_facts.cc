@@ -87,7 +87,7 @@ Result<ModelFacts> read_model_facts(const std::string& path, KvType kv_type) {
   facts.path = path;
   facts.file_bytes = file.file_bytes();
   facts.gguf_version = file.version();
-  facts.tensors = file.tensors().size();
+  facts.tensors = file.tensors().size() + file.integers().size();
   KVASIR_ASSIGN_OR_RETURN(const std::string architecture, metadata.require_string("general.architecture"));
   KVASIR_ASSIGN_OR_RETURN(const ArchSpec* arch, find_architecture(architecture));
   KVASIR_ASSIGN_OR_RETURN(facts.config, arch->read_config(metadata));
