@@ -114,7 +114,7 @@ Result<ModelFacts> read_model_facts(const std::string& path, KvType kv_type) {
   facts.path = path;
   facts.file_bytes = file.file_bytes();
   facts.gguf_version = file.version();
-  facts.tensors = file.tensors().size();
+  facts.tensors = file.tensors().size() + file.integers().size();
   KVASIR_ASSIGN_OR_RETURN(const std::string architecture, metadata.require_string("general.architecture"));
   KVASIR_ASSIGN_OR_RETURN(facts.config, read_model_config(metadata));
   facts.config.architecture = architecture;

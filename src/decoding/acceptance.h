@@ -20,8 +20,15 @@ class Acceptance {
   explicit Acceptance(const DraftChances& expected = {}) : expected_(expected) {}
 
   void count(uint32_t evidence, uint32_t place, bool right);
-  // Chance that the guess in this place is right if those before it are.
-  double rate(uint32_t evidence, uint32_t place) const;
+  // The same by the guess's grade, whatever its place; at first as the leads of logits say.
+  void count_grade(uint32_t grade, bool right);
+  double grade_rate(uint32_t grade) const;
+  // Behind a right guess, whether a drafter that may give up made one in this place; and how often it does.
+  void count_going_on(uint32_t place, bool made);
+  double going_on(uint32_t place) const;
+  // Chance that the guess in this place is right if those before it are; higher by `hope` standard deviations
+  // of what is known of such guesses.
+  double rate(uint32_t evidence, uint32_t place, double hope = 0) const;
 
  private:
   // Places that share their counts: 0, 1, 2, 3-4, 5-8, the others.
@@ -30,8 +37,11 @@ class Acceptance {
   struct Cell {
     double right = 0, seen = 0;
   };
+  static void add(Cell& cell, bool right);
   DraftChances expected_;
   std::array<std::array<Cell, kPlaces>, Draft::kEvidences> cells_{};
+  std::array<Cell, Draft::kGrades> grades_{};
+  std::array<Cell, kPlaces> going_on_{};
 };
 
 // By how much one sequence is easier or harder to guess than rate() says: what has to be added to the
@@ -43,9 +53,15 @@ class SequenceAcceptance {
  public:
   static constexpr double kHalfLife = 96;
   static constexpr double kPrecision = 0.6;
+  static constexpr double kIdleHalfLife = 256;
 
   void count(double expected, bool right);
   double rate(double expected) const;
+  // How much the rate's logarithm of the odds may be off, as one standard deviation, when nothing has been
+  // compared for so many steps: what was known fades with them (half-life kIdleHalfLife).
+  double deviation(uint32_t idle) const;
+  // The rate if it is off by so much.
+  double rate(double expected, double off) const;
 
  private:
   double shift_ = 0;      // of the logarithm of the odds

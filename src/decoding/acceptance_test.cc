@@ -115,5 +115,55 @@ TEST(DraftCheck, ComparesUntilTheFirstWrongGuess) {
   EXPECT_DOUBLE_EQ(a.rate(0, 3), a.rate(0, 2));
 }
 
+TEST(Acceptance, GradesFollowTheLeadAndAreLearnt) {
+  EXPECT_EQ(grade_of(0.1f), 0);
+  EXPECT_EQ(grade_of(0.25f), 1);
+  EXPECT_EQ(grade_of(1.2f), 3);
+  EXPECT_EQ(grade_of(1e9f), 7);
+  Acceptance a;
+  EXPECT_DOUBLE_EQ(a.grade_rate(7), 0.98);
+  for (int i = 0; i < 4; ++i) a.count_grade(7, false);
+  EXPECT_NEAR(a.grade_rate(7), 4 * 0.98 / 8, 0.01);
+  EXPECT_DOUBLE_EQ(a.grade_rate(6), 0.96);
+}
+
+// 0.9 and 0.9 * 0.5 are reached, against 0.6.
+TEST(DraftStop, EndsWhereTheChainIsTooUnsure) {
+  DraftStop stop;
+  stop.right[2] = 0.5;
+  stop.right[6] = 0.9;
+  stop.least = 0.6;
+  Draft draft;
+  EXPECT_FALSE(stop.ends(draft));
+  draft.add(4, 6);
+  EXPECT_FALSE(stop.ends(draft));
+  draft.add(4, 2);
+  EXPECT_TRUE(stop.ends(draft));
+  EXPECT_FALSE(stop.ends(draft_of({4, 5}))) << "not graded";
+}
+
+// A place counts where the guess before it was right and the drafter might have given up.
+TEST(DraftCheck, CountsWhereADraftWentOn) {
+  Acceptance a;
+  SequenceAcceptance s;
+  DraftCheck check;
+  Draft draft;
+  draft.add(5, 7);
+  draft.add(6, 7);
+  draft.gave_up = true;
+  check.start(draft);
+  EXPECT_DOUBLE_EQ(a.going_on(1), 1);
+  check.compare(5, a, s);
+  EXPECT_DOUBLE_EQ(a.going_on(1), 1);
+  check.compare(6, a, s);
+  EXPECT_DOUBLE_EQ(a.going_on(2), 0.5);
+  EXPECT_GT(a.grade_rate(7), 0.98);
+  draft.gave_up = false;
+  check.start(draft);
+  check.compare(5, a, s);
+  check.compare(6, a, s);
+  EXPECT_DOUBLE_EQ(a.going_on(2), 0.5) << "as many as were wanted: says nothing";
+}
+
 }  // namespace
 }  // namespace kvasir

@@ -20,13 +20,24 @@ struct Draft {
   // Classes of what a guess rests on; how often guesses are right is learnt for each class apart.
   static constexpr uint32_t kEvidences = 8;
 
+  // Classes of how surely a guess was chosen from logits, the surest one last.
+  static constexpr uint32_t kGrades = 8;
+
   std::array<TokenId, kMost> tokens{};
+  std::array<uint8_t, kMost> grades{};  // of each guess, where `graded`
+  bool graded = false;                  // the drafter chooses from logits
+  bool gave_up = false;                 // no more guesses were made because of DraftStop
   uint32_t size = 0;
   uint32_t evidence = 0;   // below kEvidences; the drafter's own scale, a higher one the surer
   bool from_less = false;  // in a trial, guessed from a part of the text: says less than other guesses would
 
-  void clear() { size = 0, evidence = 0, from_less = false; }
+  void clear() { size = 0, evidence = 0, from_less = graded = gave_up = false; }
   void add(TokenId token) { tokens[size++] = token; }
+  void add(TokenId token, uint8_t grade) {
+    grades[size] = grade;
+    graded = true;
+    add(token);
+  }
   std::span<const TokenId> list() const { return {tokens.data(), size}; }
 };
 
@@ -36,6 +47,18 @@ struct DraftChance {
   double first = 0.5, later = 0.5;
 };
 using DraftChances = std::array<DraftChance, Draft::kEvidences>;  // by evidence
+
+// By how much the likeliest token's logit leads the second's, as a class.
+uint8_t grade_of(float lead);
+
+// When a further guess is not worth its pass: what it rests on is too unsure.
+struct DraftStop {
+  std::array<double, Draft::kGrades>
+      right{};       // chance of a guess of each grade, where those before it are right
+  double least = 0;  // chance that all guesses so far are right, for a further one
+
+  bool ends(const Draft& draft) const;
+};
 
 // A sequence that wants a draft.
 struct DraftJob {
@@ -51,7 +74,8 @@ struct DraftJob {
   // Only to learn whether such guesses are right now: a drafter that has much to catch up with first may
   // guess from less.
   bool trial = false;
-  Draft* draft = nullptr;  // receives at most `most` tokens, perhaps none
+  const DraftStop* stop = nullptr;  // for drafters that make one guess a pass; null: there is none
+  Draft* draft = nullptr;           // receives at most `most` tokens, perhaps none
 };
 
 // What of the target's passes a drafter wants to see.

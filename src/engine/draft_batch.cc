@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "decoding/sampler.h"
 #include "engine/clock.h"
+#include "engine/guess_chooser.h"
 
 namespace kvasir {
 namespace {
@@ -69,7 +70,7 @@ void DraftBatch::add(std::span<const BlockId* const> tables, uint32_t first,
 void DraftBatch::choose_for(DraftJob& job) {
   CHECK(choices_left() > 0);
   logit_rows_.push_back(rows() - 1);
-  wanted_.push_back(job.sampler->logits_to_choose(job.output_tokens + job.draft->size));
+  wanted_.push_back(logits_to_grade(job));
   choices_.push_back({&job});
 }
 
@@ -115,6 +116,7 @@ void DraftBatch::choose(uint32_t index, SamplerScratch& scratch, AlignedBuffer& 
   const uint32_t output_count = job.output_tokens + job.draft->size;
   if (wanted_[index] != kAllLogits) {
     choice.token = chosen(job.sampler->choose(best_[index], position, output_count, scratch));
+    choice.grade = grade_of(best_[index], choice.token);
     return;
   }
   std::span<float> row = whole_row(slots_[index]);
@@ -132,7 +134,11 @@ void DraftBatch::give_guesses(KvStore& kv, DraftForecast& forecast, uint32_t con
   const std::span<const Choice> given = run(kv);
   forecast.observe(monotonic_seconds() - before);
   for (const Choice& choice : given) {
-    if (choice.token != kNoToken) choice.job->draft->add(choice.token);
+    if (choice.token == kNoToken) continue;
+    if (choice.grade)
+      choice.job->draft->add(choice.token, *choice.grade);
+    else
+      choice.job->draft->add(choice.token);
   }
   clear();
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,7 @@ class DraftBatch {
   struct Choice {
     DraftJob* job = nullptr;
     TokenId token = kNoToken;
+    std::optional<uint8_t> grade = std::nullopt;  // where the best few logits were computed
   };
   // Computes the rows and chooses; the result is valid until clear().
   std::span<const Choice> run(KvStore& kv);

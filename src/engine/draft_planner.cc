@@ -69,18 +69,19 @@ StepLoad DraftPlanner::with_rows(uint32_t rows) const {
 double DraftPlanner::pass_seconds(uint32_t drafter, uint32_t sequences) {
   if (drafters_[drafter]->is_free() || sequences == 0) return 0;
   double& seconds = pass_seconds_[size_t{drafter} * (most_sequences_ + 1) + sequences];
-  if (seconds < 0) seconds = drafters_[drafter]->seconds(sequences, 1);
+  if (seconds < 0) seconds = step_.drafting * drafters_[drafter]->seconds(sequences, 1);
   return seconds;
 }
 
-// Tokens per second of the step with the best number of this bid's guesses alone.
-double DraftPlanner::worth_alone(const Bid& bid) {
+DraftPlanner::Alone DraftPlanner::best_alone(const Bid& bid) {
   const double pass = pass_seconds(bid.drafter, 1);
-  double tokens = step_.load.logits.rows, best = 0, drafting = bid.once;
+  double tokens = step_.load.logits.rows, drafting = step_.drafting * bid.once;
+  Alone best;
   for (uint32_t i = 0; i < bid.most && bid.reach[i] >= kLeastReach; ++i) {
     tokens += bid.reach[i];
-    drafting += pass;
-    best = std::max(best, tokens / (alone_[i + 1] + drafting));
+    drafting += pass * (1 - bid.given_up[i]);
+    const double speed = tokens / (alone_[i + 1] + drafting);
+    if (speed > best.speed) best = {i + 1, speed};
   }
   return best;
 }
@@ -94,7 +95,7 @@ bool DraftPlanner::pick_bids(bool free_only) {
     for (uint32_t b = candidates_[i].first_bid; b < candidates_[i].first_bid + candidates_[i].bids; ++b) {
       const bool free = drafters_[bids_[b].drafter]->is_free();
       if (free_only && !free) continue;
-      const double worth = worth_alone(bids_[b]);
+      const double worth = best_alone(bids_[b]).speed;
       if (worth <= best) continue;
       best = worth;
       picked_[i] = b;
@@ -137,7 +138,8 @@ double DraftPlanner::draft_cost(const Offer& offer) {
   if (drafters_[bid.drafter]->is_free()) return 0;
   uint32_t& sequences = passes_[bid.drafter].sequences[offer.place];
   const double before = pass_seconds(bid.drafter, sequences);
-  return pass_seconds(bid.drafter, ++sequences) - before + (offer.place == 0 ? bid.once : 0);
+  const double more = pass_seconds(bid.drafter, ++sequences) - before;
+  return more * (1 - bid.given_up[offer.place]) + (offer.place == 0 ? step_.drafting * bid.once : 0);
 }
 
 // The best number of guesses with so many passes: the likeliest ones, in the order of all.

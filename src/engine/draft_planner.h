@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -29,9 +30,11 @@ class DraftPlanner {
   // What a drafter offers a sequence.
   struct Bid {
     uint32_t drafter = 0;
-    uint32_t most = 0;                         // guesses
-    double once = 0;                           // seconds beside those of its passes, with the first guess
-    std::array<double, Draft::kMost> reach{};  // chance that the guesses up to here are all right; falls
+    uint32_t most = 0;  // guesses
+    double once = 0;    // seconds beside those of its passes, with the first guess
+    // Chance that the guesses up to here are all made and right; falls. And that the drafter has given up
+    // before the pass for a guess.
+    std::array<double, Draft::kMost> reach{}, given_up{};
   };
   // A sequence, its bids, and what was chosen for it.
   struct Candidate {
@@ -45,7 +48,8 @@ class DraftPlanner {
     const StepCosts* costs = nullptr;
     StepLoad load;  // without guesses
     double plain = 1, verifying = 1;
-    double margin = 1;  // guesses must promise so many times the tokens per second
+    double drafting = 1;  // the same of drafters' passes
+    double margin = 1;    // guesses must promise so many times the tokens per second
   };
 
   void reserve(uint32_t sequences, uint32_t drafters);
@@ -57,6 +61,18 @@ class DraftPlanner {
   // Fills in the candidates' drafter and chosen. Returns the tokens per second to expect over those without
   // guesses; 1 where there are none.
   double plan(const Step& step, std::span<const std::unique_ptr<Drafter>> drafters);
+
+  // Of the last plan(), which had bids: the best number of this bid's guesses, if the step has no others.
+  struct Alone {
+    uint32_t guesses = 0;
+    double speed = 0;  // tokens per second
+  };
+  Alone best_alone(const Bid& bid);
+  // Of the last plan(), which had bids: the step's seconds and tokens per second without guesses; and what so
+  // many guesses of one sequence add to the step itself, seconds.
+  double plain_seconds() const { return alone_[0]; }
+  double plain_speed() const { return step_.load.logits.rows / alone_[0]; }
+  double rows_seconds(uint32_t guesses) const { return std::max(0.0, alone_[guesses] - alone_[0]); }
 
   // Of the last plan(), for logs: what was chosen for a candidate, and what it was weighed by.
   std::string explain(const Candidate& candidate) const;
@@ -82,7 +98,6 @@ class DraftPlanner {
   void set_up(const Step& step);
   StepLoad with_rows(uint32_t rows) const;
   double pass_seconds(uint32_t drafter, uint32_t sequences);
-  double worth_alone(const Bid& bid);
   bool pick_bids(bool free_only);
   void gather_offers();
   bool within(const Offer& offer, uint32_t passes) const;

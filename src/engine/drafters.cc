@@ -216,7 +216,8 @@ constexpr Row kDrafters[] = {
       false},
      make_model_drafter},
     {{"medusa", "FILE", "Medusa heads trained for the model (safetensors)", false}, make_medusa},
-    {{"eagle", "FILE", "an EAGLE-1 or EAGLE-3 head trained for the model (safetensors)", false}, make_eagle},
+    {{"eagle", "FILE", "an EAGLE-1 or EAGLE-3 head trained for the model (safetensors; GGUF eagle3)", false},
+     make_eagle},
     {{"layers", "N", "the model's own first N layers; 0-7+20-29 chooses others", false}, make_layer_skip},
 };
 

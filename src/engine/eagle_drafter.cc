@@ -168,19 +168,13 @@ void EagleDrafter::read_features() {
   run_pass(true);
 }
 
-bool EagleDrafter::more_wanted(const DraftJob& job) const {
-  const Draft& draft = *job.draft;
-  if (draft.size == 0 || draft.size >= job.most) return false;
-  return std::ranges::count(options_.end_tokens, draft.tokens[draft.size - 1]) == 0;
-}
-
 // One row per sequence and pass: the newest guess, and what the row before it gave.
 void EagleDrafter::read_guesses() {
   const uint32_t width = layer_.weights().width();
   for (uint32_t guess = 1; guess < Draft::kMost; ++guess) {
     for (Work& work : work_) {
       const DraftJob& job = *work.job;
-      if (job.draft->size != guess || !more_wanted(job)) continue;
+      if (job.draft->size != guess || !more_guesses_wanted(job, options_.end_tokens)) continue;
       if (tokens_.size() == kRows) run_pass(false);
       std::copy_n(states_.as<float>().data() + size_t{job.slot} * width, width,
                   layer_.hidden() + tokens_.size() * width);
@@ -207,8 +201,7 @@ void EagleDrafter::run_pass(bool features) {
              store_);
   for (uint32_t i = 0; i < guess_rows_.size(); ++i) {
     const DraftJob& job = *guessing_[i]->job;
-    const TokenId token = chooser_.choose(job, *layer_.weights().output, layer_.logits(i));
-    if (token != kNoToken) job.draft->add(token);
+    chooser_.choose(job, *layer_.weights().output, layer_.logits(i));
     std::copy_n(layer_.hidden() + size_t{guess_rows_[i]} * width, width,
                 states_.as<float>().data() + size_t{job.slot} * width);
   }

@@ -80,7 +80,6 @@ class EagleDrafter final : public Drafter {
   bool start(Work& work, uint32_t* catch_up_left);
   void read_features();
   void read_guesses();
-  bool more_wanted(const DraftJob& job) const;
   void run_pass(bool features);
   void begin_pass();
 

@@ -8,6 +8,7 @@
 
 #include "engine/eagle_file.h"
 #include "engine/medusa_file.h"
+#include "gguf/gguf_builder.h"
 #include "models/heads_rig.h"
 #include "safetensors/safetensors_writer.h"
 
@@ -167,11 +168,12 @@ TEST_F(HeadFileRig, SaysWhatIsWrongWithMedusaHeads) {
   EXPECT_EQ(load_medusa("/nowhere.safetensors", *target, 0).status().code(), ErrorCode::kNotFound);
 }
 
-// The one layer of this model has too few points; a head of a real model is read in tests/speculation.
-TEST_F(HeadFileRig, Eagle3NeedsThreePoints) {
+// The one layer of this model has too few points for three; a head of a real model is read in
+// tests/speculation.
+TEST_F(HeadFileRig, Eagle3NeedsPoints) {
   add_eagle3();
   add_integers("d2t", {3, 3, 10});
-  EXPECT_NE(eagle_error().find("three ascending ones of the model's 1"), std::string::npos);
+  EXPECT_NE(eagle_error().find("up to 8 ascending ones of the model's 1"), std::string::npos);
   EXPECT_NE(eagle_error({{"aux_layers", "0,1,1"}}).find("0, 1, 1"), std::string::npos);
   EXPECT_NE(eagle_error({{"aux_layers", "0,x"}}).find("'0,x'"), std::string::npos);
 }
@@ -196,6 +198,83 @@ TEST_F(HeadFileRig, ReadsEagle1) {
   EXPECT_EQ(head->output->ids().size(), 30u);
 }
 
+// As the speculators library names it, with everything that some files have.
+TEST_F(HeadFileRig, ReadsVariantsOfEagle3) {
+  add_layer("layers.0.", 2 * kWidth);
+  add("fc.weight", {kWidth, 2 * kWidth});
+  for (const char* name : {"layers.0.input_layernorm.weight", "layers.0.hidden_norm.weight", "norm.weight",
+                           "fc_norm.0.weight", "fc_norm.1.weight", "layers.0.self_attn.o_proj.bias"})
+    add(name, {kWidth});
+  add("input_norm.weight", {2 * kWidth});
+  add("layers.0.self_attn.q_proj.bias", {32});
+  add("layers.0.self_attn.k_proj.bias", {16});
+  add("layers.0.self_attn.v_proj.bias", {16});
+  add("layers.0.self_attn.q_norm.weight", {16});
+  add("layers.0.self_attn.k_norm.weight", {16});
+  add("embed_tokens.weight", {72, kWidth});
+  write_config(R"({"speculators_model_type": "eagle3", "norm_before_fc": true, "fc_norm": true,
+                   "norm_output": true, "eagle_aux_hidden_state_layer_ids": [0, 1],
+                   "transformer_layer_config": {"head_dim": 16, "rope_theta": 100.0, "hidden_size": 32,
+                     "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                       "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}})");
+  const auto head = load_eagle(write(), *target, 0);
+  ASSERT_TRUE(head.ok()) << head.message();
+  EXPECT_TRUE(head->fuses_layers && head->norm_before_residual && head->norm_output);
+  EXPECT_EQ(head->points, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(head->features_norm.size(), 2 * kWidth);
+  EXPECT_EQ(head->layer_norms.size(), 2 * kWidth);
+  EXPECT_EQ(head->q_bias.size() + head->k_bias.size() + head->v_bias.size() + head->o_bias.size(), 96u);
+  EXPECT_EQ(head->q_norm.size() + head->k_norm.size(), 32u);
+  EXPECT_EQ(head->config.head_norm, HeadNorm::kSharedWeights);
+  EXPECT_TRUE(head->embedding.present()) << "all values the same: not the model's";
+  EXPECT_EQ(head->embedding.packed().n, 70u);
+  // Waves of 2 pi 100^(i / 8) positions: 6.3, 11.2, 19.9, 35.3, 62.8, 111.7, 198.7, 353.3, of a context of
+  // 64. Four and more fit: as it is; less than one: eight times as slow; between, 64 / wave = 3.22, 1.81 and
+  // 1.02 of 1 to 4 keep 0.740, 0.270 and 0.006.
+  ASSERT_EQ(head->rope_factors.size(), 8u);
+  EXPECT_EQ(head->rope_factors[0], 1.0f);
+  EXPECT_EQ(head->rope_factors[1], 1.0f);
+  EXPECT_NEAR(head->rope_factors[2], 1.29398, 1e-4);
+  EXPECT_NEAR(head->rope_factors[3], 2.76517, 1e-4);
+  EXPECT_NEAR(head->rope_factors[4], 7.66739, 1e-4);
+  EXPECT_EQ(head->rope_factors[5], 8.0f);
+  drop("fc_norm.1.weight");
+  EXPECT_NE(eagle_error().find("'fc_norm.1.weight' is missing"), std::string::npos);
+}
+
+TEST_F(HeadFileRig, RefusesWhatItCannotRun) {
+  add_eagle3();
+  add("fc.weight", {kWidth, 2 * kWidth});
+  const auto refuses = [&](const std::map<std::string, std::string>& more, const std::string& words) {
+    std::map<std::string, std::string> metadata = {{"aux_layers", "0,1"}};
+    metadata.insert(more.begin(), more.end());
+    EXPECT_NE(eagle_error(metadata).find(words), std::string::npos) << eagle_error(metadata);
+  };
+  EXPECT_EQ(eagle_error({{"aux_layers", "0,1"}}), "");
+  refuses({{"target_hidden_size", "64"}}, "target_hidden_size is 64, and the model is 32 wide");
+  refuses({{"hidden_size", "48"}}, "hidden_size is 48");
+  refuses({{"num_hidden_layers", "2"}}, "several layers");
+  refuses({{"use_aux_hidden_state", "false"}}, "use_aux_hidden_state");
+  refuses({{"hidden_act", "gelu"}}, "hidden_act is 'gelu'");
+  refuses({{"partial_rotary_factor", "0.5"}}, "partial_rotary_factor is 0.5");
+  refuses({{"rope_type", "linear"}}, "the factor of RoPE scaling 'linear' is 0");
+  refuses({{"rope_type", "llama3"}, {"factor", "8"}}, "original_max_position_embeddings");
+  refuses({{"norm_before_fc", "true"}}, "'input_norm.weight' is missing");
+  add("mask_hidden", {1, 2 * kWidth});
+  refuses({}, "'mask_hidden'");
+  drop("mask_hidden");
+  add("embed_tokens.weight", {69, kWidth});
+  refuses({}, "has 69 rows, and the model 70 tokens");
+  drop("embed_tokens.weight");
+  write_config("{}");
+  std::filesystem::remove(write());
+  EXPECT_NE(load_eagle(folder(), *target, 0).message().find("no model.safetensors"), std::string::npos);
+  std::ofstream(folder() + "/pytorch_model.bin") << "PK";
+  EXPECT_NE(load_eagle(folder(), *target, 0).message().find("PyTorch pickle"), std::string::npos);
+  EXPECT_NE(load_eagle(folder() + "/pytorch_model.bin", *target, 0).message().find("PyTorch pickle"),
+            std::string::npos);
+}
+
 TEST_F(HeadFileRig, SaysWhatIsWrongWithAnEagleHead) {
   add_layer("layers.0.", kWidth);
   EXPECT_NE(eagle_error().find("'fc.weight' is missing"), std::string::npos);
@@ -214,6 +293,107 @@ TEST_F(HeadFileRig, SaysWhatIsWrongWithAnEagleHead) {
   EXPECT_NE(eagle_error().find("token -1"), std::string::npos);
   write_config("[]");
   EXPECT_NE(eagle_error().find("config.json"), std::string::npos);
+}
+
+// A GGUF file of architecture eagle3; value i of a tensor is i, of rows of 64 inputs row + input / 64.
+class GgufHeadRig : public HeadFileRig {
+ protected:
+  GgufHeadRig() {
+    file.string("general.architecture", "eagle3").u32("eagle3.block_count", 1);
+    file.u32("eagle3.embedding_length", kWidth).u32("eagle3.target_hidden_size", kWidth);
+    file.u32("eagle3.attention.head_count", 2).u32("eagle3.attention.head_count_kv", 1);
+    file.u32("eagle3.attention.key_length", 16);
+    file.f32("eagle3.attention.layer_norm_rms_epsilon", 0.001f).f32("eagle3.rope.freq_base", 5000);
+    add("fc.weight", {2 * kWidth, kWidth});
+    for (const char* name : {"output_norm", "blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm"})
+      add(std::string(name) + ".weight", {kWidth});
+    add("blk.0.attn_q.weight", {2 * kWidth, 32});
+    add("blk.0.attn_k.weight", {2 * kWidth, 16});
+    add("blk.0.attn_v.weight", {2 * kWidth, 16});
+    add("blk.0.attn_output.weight", {32, kWidth});
+    add("blk.0.ffn_gate.weight", {kWidth, 64});
+    add("blk.0.ffn_up.weight", {kWidth, 64});
+    add("blk.0.ffn_down.weight", {64, kWidth});
+    ByteWriter ids;
+    for (const int64_t id : {3, 40, 9}) ids.put(id);
+    file.tensor("d2t", 27, {3}, ids.bytes());
+  }
+  void layers(const std::vector<int32_t>& numbers, const char* key = "eagle3.target_layers") {
+    ByteWriter out;
+    out.put(uint32_t{5}).put(uint64_t{numbers.size()});
+    for (const int32_t n : numbers) out.put(n);
+    file.pair(key, 9, out);
+  }
+  void add(const std::string& name, const std::vector<uint64_t>& dims) {
+    uint64_t count = 1;
+    for (const uint64_t n : dims) count *= n;
+    ByteWriter values;
+    for (uint64_t i = 0; i < count; ++i) values.put(static_cast<float>(i) / 64);
+    file.tensor(name, 0, dims, values.bytes());
+  }
+  Result<EagleWeights> load() {
+    const std::vector<std::byte> bytes = file.build();
+    const std::string path = folder() + "/head.gguf";
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    return load_eagle(path, *target, 0);
+  }
+  GgufBuilder file;
+};
+
+TEST_F(GgufHeadRig, ReadsIt) {
+  layers({0, 1});
+  const auto head = load();
+  ASSERT_TRUE(head.ok()) << head.message();
+  EXPECT_TRUE(head->fuses_layers && !head->norm_before_residual);
+  EXPECT_EQ(head->points, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(head->config.heads, 2u);
+  EXPECT_EQ(head->config.kv_heads, 1u);
+  EXPECT_EQ(head->config.rope_base, 5000);
+  EXPECT_EQ(head->config.norm_eps, 0.001f);
+  EXPECT_EQ((std::vector<TokenId>(head->output->ids().begin(), head->output->ids().end())),
+            (std::vector<TokenId>{3, 9, 40}));
+  EXPECT_EQ(head->hidden_norm[31], 31.0f / 64);
+  // Of each head's 16 rows the even ones first, then the odd ones; v stays as it is.
+  std::vector<float> row(2 * kWidth);
+  const auto first_of = [&](const OwnMatrix& m, uint32_t n) {
+    unpack_column(m.packed(), n, row.data());
+    return row[0];
+  };
+  EXPECT_NEAR(first_of(head->q, 1), 2, 0.1);
+  EXPECT_NEAR(first_of(head->q, 8), 1, 0.1);
+  EXPECT_NEAR(first_of(head->q, 15), 15, 0.1);
+  EXPECT_NEAR(first_of(head->q, 17), 18, 0.2);
+  EXPECT_NEAR(first_of(head->k, 9), 3, 0.1);
+  EXPECT_NEAR(first_of(head->v, 9), 9, 0.1);
+}
+
+TEST_F(GgufHeadRig, ReadsTheNormBeforeFcAndEarlierNames) {
+  layers({0, 1}, "eagle3.extract_layers");
+  add("enc.output_norm.weight", {2 * kWidth});
+  add("rope_freqs.weight", {8});
+  file.pair("eagle3.norm_before_fc", 7, ByteWriter().put(uint8_t{1}));
+  file.pair("eagle3.norm_before_residual", 7, ByteWriter().put(uint8_t{1}));
+  const auto head = load();
+  ASSERT_TRUE(head.ok()) << head.message();
+  EXPECT_EQ(head->features_norm.size(), 2 * kWidth);
+  EXPECT_EQ(head->rope_factors.size(), 8u);
+  EXPECT_TRUE(head->norm_before_residual);
+}
+
+TEST_F(GgufHeadRig, SaysWhatIsWrong) {
+  EXPECT_NE(load().message().find("'eagle3.target_layers' is missing"), std::string::npos);
+  layers({0, 1});
+  EXPECT_TRUE(load().ok());
+  add("blk.0.surprise.weight", {2});
+  EXPECT_NE(load().message().find("'blk.0.surprise.weight' is not one that such a head has"),
+            std::string::npos);
+  const auto medusa = load_medusa(folder() + "/head.gguf", *target, 0);
+  EXPECT_NE(medusa.message().find("eagle=FILE"), std::string::npos);
+  GgufBuilder model;
+  model.string("general.architecture", "llama");
+  std::swap(file, model);
+  EXPECT_NE(load().message().find("draft=FILE"), std::string::npos);
 }
 
 }  // namespace

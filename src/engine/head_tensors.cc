@@ -4,92 +4,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
-#include <charconv>
-#include <filesystem>
 #include <numeric>
 #include <utility>
 
-#include "base/text_file.h"
 #include "gguf/byte_cursor.h"
 
 namespace kvasir {
 namespace {
 
-namespace json = boost::json;
-
 constexpr std::string_view kPrefixes[] = {"", "medusa_heads.", "model."};
-
-std::string as_text(const json::value& v) {
-  if (v.is_string()) return std::string(v.get_string());
-  if (!v.is_array()) return json::serialize(v);
-  std::vector<std::string> parts;
-  for (const json::value& item : v.get_array()) parts.push_back(as_text(item));
-  return fmt::format("{}", fmt::join(parts, ","));
-}
-
-void add_values(const json::object& object, std::map<std::string, std::string>& values) {
-  for (const auto& [key, value] : object) {
-    if (value.is_object()) add_values(value.get_object(), values);
-    if (!value.is_object() && !value.is_null()) values.emplace(key, as_text(value));
-    if (value.is_object()) values.emplace(key, "{}");
-  }
-}
 
 }  // namespace
 
-Result<HeadConfig> HeadConfig::read(const SafetensorsFile& file) {
-  HeadConfig config;
-  const auto beside = std::filesystem::path(file.path()).parent_path() / "config.json";
-  std::error_code error;
-  if (!std::filesystem::exists(beside, error)) {
-    config.values_ = file.metadata();
-    return config;
-  }
-  KVASIR_ASSIGN_OR_RETURN(const std::string text, read_text_file(beside.string()));
-  boost::system::error_code broken;
-  const json::value value = json::parse(text, broken);
-  if (broken || !value.is_object()) return corrupt(fmt::format("'{}' is no JSON object", beside.string()));
-  add_values(value.get_object(), config.values_);
-  return config;
-}
-
-std::optional<double> HeadConfig::number(std::string_view key) const {
-  const auto it = values_.find(std::string(key));
-  if (it == values_.end()) return std::nullopt;
-  double value = 0;
-  const char* end = it->second.data() + it->second.size();
-  const auto parsed = std::from_chars(it->second.data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
-  return value;
-}
-
-bool HeadConfig::flag(std::string_view key) const {
-  const auto it = values_.find(std::string(key));
-  return it != values_.end() && it->second == "true";
-}
-
-Result<std::vector<uint32_t>> HeadConfig::list(std::string_view key) const {
-  std::vector<uint32_t> numbers;
-  const auto it = values_.find(std::string(key));
-  if (it == values_.end()) return numbers;
-  for (std::string_view rest = it->second;;) {
-    const size_t comma = rest.find(',');
-    const std::string_view part = rest.substr(0, comma);
-    uint32_t number = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
-    if (error != std::errc() || end != part.data() + part.size())
-      return corrupt(
-          fmt::format("{} is {}, and a list of numbers is needed", key, kvasir::quoted(it->second)));
-    numbers.push_back(number);
-    if (comma == std::string_view::npos) return numbers;
-    rest.remove_prefix(comma + 1);
-  }
-}
-
-const SafeTensor* HeadTensors::find(std::string_view name) const {
+const HeadTensor* HeadTensors::find(std::string_view name) const {
   for (const std::string_view prefix : kPrefixes) {
-    if (const SafeTensor* t = file_.find(std::string(prefix) + std::string(name))) return t;
+    if (const HeadTensor* t = file_.find(std::string(prefix) + std::string(name))) return t;
   }
   return nullptr;
 }
@@ -99,26 +28,26 @@ void HeadTensors::fail(const Status& status) {
 }
 
 void HeadTensors::ignore(std::string_view name) {
-  if (const SafeTensor* t = find(name)) used_.insert(t->name);
+  if (const HeadTensor* t = find(name)) used_.insert(t->name);
 }
 
-const SafeTensor* HeadTensors::take(std::string_view name, const std::vector<uint64_t>& shape) {
-  const SafeTensor* t = find(name);
+const HeadTensor* HeadTensors::take(std::string_view name, const std::vector<uint64_t>& shape) {
+  const HeadTensor* t = find(name);
   if (t == nullptr) {
     fail(corrupt(fmt::format("tensor '{}' is missing", name)));
     return nullptr;
   }
   used_.insert(t->name);
   if (t->shape == shape) return t;
-  fail(corrupt(fmt::format("tensor {} has shape ({}), and this model needs ({})", kvasir::quoted(t->name),
+  fail(corrupt(fmt::format("tensor {} has shape ({}), and this model needs ({})", kvasir::quoted(t->label),
                            fmt::join(t->shape, ", "), fmt::join(shape, ", "))));
   return nullptr;
 }
 
 std::vector<float> HeadTensors::floats(std::string_view name, const std::vector<uint64_t>& shape) {
-  const SafeTensor* t = take(name, shape);
+  const HeadTensor* t = take(name, shape);
   if (t == nullptr) return {};
-  auto values = float_values(*t);
+  auto values = t->floats(0, t->elements());
   if (values.ok()) return std::move(values).value();
   fail(values.status());
   return {};
@@ -136,10 +65,19 @@ std::vector<float> HeadTensors::vector(std::string_view name, uint32_t n, bool o
 }
 
 std::vector<int64_t> HeadTensors::integers(std::string_view name) {
-  const SafeTensor* t = find(name);
+  const HeadTensor* t = find(name);
   if (t == nullptr) return {};
   used_.insert(t->name);
-  auto values = integer_values(*t);
+  auto values = t->integers();
+  if (values.ok()) return std::move(values).value();
+  fail(values.status());
+  return {};
+}
+
+std::vector<float> HeadTensors::row(std::string_view name, uint32_t n, uint32_t k, uint32_t row) {
+  const HeadTensor* t = take(name, {n, k});
+  if (t == nullptr) return {};
+  auto values = t->floats(uint64_t{row} * k, k);
   if (values.ok()) return std::move(values).value();
   fail(values.status());
   return {};
@@ -159,7 +97,7 @@ OwnMatrix HeadTensors::some_rows(std::string_view name, uint32_t n, uint32_t k,
 }
 
 uint32_t HeadTensors::rows_of(std::string_view name, uint32_t k) {
-  const SafeTensor* t = find(name);
+  const HeadTensor* t = find(name);
   if (t == nullptr) {
     fail(corrupt(fmt::format("tensor '{}' is missing", name)));
     return 0;
@@ -167,17 +105,17 @@ uint32_t HeadTensors::rows_of(std::string_view name, uint32_t k) {
   if (t->shape.size() == 2 && t->shape[1] == k && t->shape[0] > 0 && t->shape[0] < (1u << 24))
     return static_cast<uint32_t>(t->shape[0]);
   fail(corrupt(fmt::format("tensor {} has shape ({}), and rows of {} values are needed",
-                           kvasir::quoted(t->name), fmt::join(t->shape, ", "), k)));
+                           kvasir::quoted(t->label), fmt::join(t->shape, ", "), k)));
   return 0;
 }
 
 Status HeadTensors::status() const {
   if (!status_.ok()) return status_;
-  for (const SafeTensor& t : file_.tensors()) {
+  for (const HeadTensor& t : file_.tensors()) {
     if (!used_.contains(t.name))
       return unsupported(
           fmt::format("tensor {} is not one that such a head has here: refusing to leave part of it out",
-                      kvasir::quoted(t.name)));
+                      kvasir::quoted(t.label)));
   }
   return {};
 }
@@ -212,12 +150,6 @@ std::shared_ptr<GuessHead> guess_head(HeadTensors& tensors, std::string_view nam
   OwnMatrix rows = own ? tensors.some_rows(name, n, config.hidden_dim, order) : rows_of_head(target, ids);
   if (!rows.present()) return nullptr;
   return std::make_shared<GuessHead>(std::move(ids), std::move(rows), config);
-}
-
-std::string head_path(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return path;
-  return (std::filesystem::path(path) / "model.safetensors").string();
 }
 
 }  // namespace kvasir

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/guess_chooser.h"
 
 namespace kvasir {
 namespace {
@@ -46,7 +47,7 @@ void LayerSkipDrafter::propose(std::span<DraftJob> jobs) {
     for (DraftJob& job : jobs) {
       if (job.draft->size != guess || guess >= job.most) continue;
       const TokenId last = guess == 0 ? job.known.back() : job.draft->tokens[guess - 1];
-      if (guess > 0 && std::find(end_tokens_.begin(), end_tokens_.end(), last) != end_tokens_.end()) continue;
+      if (guess > 0 && !more_guesses_wanted(job, end_tokens_)) continue;
       if (batch_.room() == 0 || batch_.choices_left() == 0) run_batch();
       batch_.add(job.tables, static_cast<uint32_t>(job.known.size()) - 1 + guess, {&last, 1});
       batch_.choose_for(job);

@@ -106,9 +106,8 @@ void MedusaDrafter::draft(std::span<DraftJob* const> jobs) {
       if (job->most <= h) continue;
       const float* logits = heads_.logits(row++);
       if (job->draft->size < h) continue;  // it has ended
-      const TokenId token = chooser_.choose(*job, *heads_.weights().outputs[h], logits);
       const bool ended = h > 0 && std::ranges::count(options_.end_tokens, job->draft->tokens[h - 1]) > 0;
-      if (token != kNoToken && !ended) job->draft->add(token);
+      if (!ended) chooser_.choose(*job, *heads_.weights().outputs[h], logits);
     }
   }
   forecast_.observe(monotonic_seconds() - before);

@@ -66,7 +66,10 @@ MedusaWeights read_heads(HeadTensors& tensors, const CausalLm& target, uint32_t 
 }  // namespace
 
 Result<MedusaWeights> load_medusa(const std::string& path, const CausalLm& target, uint32_t frequent) {
-  KVASIR_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::open(head_path(path)));
+  KVASIR_ASSIGN_OR_RETURN(const HeadFile file, HeadFile::open(path));
+  if (file.is_gguf())
+    return unsupported(
+        fmt::format("'{}' is an EAGLE head (GGUF, eagle3); give it as eagle=FILE", file.path()));
   HeadTensors tensors(file);
   MedusaWeights weights = read_heads(tensors, target, frequent);
   if (const Status status = tensors.status(); !status.ok())

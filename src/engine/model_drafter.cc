@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "engine/guess_chooser.h"
 
 namespace kvasir {
 ModelDrafter::ModelDrafter(std::shared_ptr<CausalLm> model, const KvLayout& layout, ThreadPool& pool,
@@ -130,13 +131,6 @@ void ModelDrafter::add_rows(Work& work, uint32_t rows) {
   work.next += rows;
 }
 
-bool ModelDrafter::more_wanted(const DraftJob& job) const {
-  const Draft& draft = *job.draft;
-  if (draft.size == 0 || draft.size >= job.most) return false;
-  const TokenId last = draft.tokens[draft.size - 1];
-  return std::find(options_.end_tokens.begin(), options_.end_tokens.end(), last) == options_.end_tokens.end();
-}
-
 // One row per sequence and pass: the newest guess, for the next one.
 void ModelDrafter::read_guesses() {
   for (bool any = true; any;) {
@@ -144,7 +138,8 @@ void ModelDrafter::read_guesses() {
     for (Work& work : work_) {
       DraftJob& job = *work.job;
       const uint32_t read = work.next - work.end;
-      if (work.catching_up || job.draft->size != read + 1 || !more_wanted(job)) continue;
+      if (work.catching_up || job.draft->size != read + 1 || !more_guesses_wanted(job, options_.end_tokens))
+        continue;
       if (batch_.room() == 0 || batch_.choices_left() == 0) run_batch();
       batch_.add(slots_[job.slot].table->tables(), work.next, {&job.draft->tokens[read], 1});
       batch_.choose_for(job);

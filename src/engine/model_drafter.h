@@ -82,7 +82,6 @@ class ModelDrafter final : public Drafter {
   void read_known();
   void add_rows(Work& work, uint32_t rows);
   void read_guesses();
-  bool more_wanted(const DraftJob& job) const;
   void run_batch();
   void finish(Work& work);
 

@@ -168,7 +168,8 @@ class Alone : public testing::Test {
         std::make_unique<Sampler>(greedy, 0, kVocab, std::vector<TokenId>{0}, kernel_table(best_isa()));
   }
 
-  Draft ask(uint32_t slot, const std::vector<TokenId>& known, uint32_t most, bool trial = false) {
+  Draft ask(uint32_t slot, const std::vector<TokenId>& known, uint32_t most, bool trial = false,
+            const DraftStop* stop = nullptr) {
     Draft draft;
     DraftJob job{.slot = slot,
                  .known = known,
@@ -177,6 +178,7 @@ class Alone : public testing::Test {
                  .tables = {},
                  .cache_salt = {},
                  .trial = trial,
+                 .stop = stop,
                  .draft = &draft};
     const uint64_t rows = drafting_.model->rows;
     drafting_.drafter->propose({&job, 1});
@@ -232,6 +234,23 @@ TEST_F(Alone, ReadsWhatIsMissingAndNoMore) {
   expect_same(draft, fresh(known, 2));
   drafting_.drafter->close(3);
   EXPECT_EQ(drafting_.model->faults, 0u);
+}
+
+// However sure the guesses are, what they rest on is worth no pass beyond the second.
+TEST_F(Alone, GivesUpWhereGuessesAreTooUnsure) {
+  drafting_.drafter->open(0, 512);
+  const std::vector<TokenId> known = fake_prompt(30, 1);
+  DraftStop stop;
+  stop.right.fill(0.7);
+  stop.least = 0.6;
+  const Draft draft = ask(0, known, 4, false, &stop);
+  EXPECT_EQ(draft.size, 2u);
+  EXPECT_TRUE(draft.graded && draft.gave_up);
+  EXPECT_EQ(rows_, 30u + 1u);
+  const Draft all = fresh(known, 4);
+  EXPECT_TRUE(std::equal(draft.tokens.begin(), draft.tokens.begin() + 2, all.tokens.begin()));
+  EXPECT_FALSE(all.gave_up);
+  drafting_.drafter->close(0);
 }
 
 TEST_F(Alone, CatchesUpInPieces) {

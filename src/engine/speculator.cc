@@ -13,28 +13,19 @@ namespace {
 // Guesses must promise this much more tokens per second than the step without them: what is predicted is
 // never exact, and a wrong guess is paid for.
 constexpr double kMargin = 1.02;
-constexpr double kNewest = 0.05;  // weight of the newest step in how far steps are from what is predicted
-constexpr double kFarthest = 2;   // one step counts as so many times the prediction at most
 // What was seen of steps with drafts is forgotten by so much with each step without: that they were slow once
 // is no reason never to look again.
 constexpr double kForgotten = 1.0 / 256;
 
-constexpr double kMostTrialSeconds = 1;  // that may be saved up for trials
 // What a drafter has to catch up with is shared by the guesses of so many tokens to come.
 constexpr double kCatchUpHorizon = 64;
-
-void follow(double& ratio, double measured_over_predicted) {
-  ratio += kNewest * (std::clamp(measured_over_predicted, 1 / kFarthest, kFarthest) - ratio);
-}
 
 }  // namespace
 
 Speculator::Speculator(const Options& options, std::vector<std::unique_ptr<Drafter>> drafters, KvStore& kv)
-    : options_(options),
-      drafters_(std::move(drafters)),
-      from_less_(drafters_.size()),
-      trials_(drafters_.size(), 0) {
+    : options_(options), drafters_(std::move(drafters)), from_less_(drafters_.size()) {
   CHECK(options.most <= Draft::kMost);
+  if (!options_.now) options_.now = monotonic_seconds;
   if (drafters_.empty()) return;
   for (const auto& drafter : drafters_) {
     stats_.push_back({.name = drafter->name()});
@@ -57,10 +48,7 @@ bool Speculator::open(Choice& choice) {
   free_slots_.pop_back();
   Slot& slot = slots_[choice.draft_slot];
   slot.choice = &choice;
-  for (size_t d = 0; d < slot.views.size(); ++d) {
-    slot.views[d] = View{};
-    slot.views[d].patience = trials_[d] < kEarlyTrials ? kEarlyTrial : kFirstTrial;
-  }
+  for (View& view : slot.views) view = View{};
   const uint32_t longest = static_cast<uint32_t>(choice.tokens.capacity());
   for (const auto& drafter : drafters_) drafter->open(choice.draft_slot, longest);
   return true;
@@ -174,16 +162,21 @@ void Speculator::ask_free() {
 }
 
 // What a drafter may do for a sequence. One that has not guessed yet is taken to do so as surely as it last
-// did.
-DraftPlanner::Bid Speculator::bid_of(const Slot& slot, uint32_t drafter) const {
+// did. With `hope` chances are higher by so many standard deviations.
+DraftPlanner::Bid Speculator::bid_of(const Slot& slot, uint32_t drafter, double hope) const {
   const View& view = slot.views[drafter];
   const bool free = drafters_[drafter]->is_free();
   const uint32_t evidence = free ? view.guess.evidence : view.last_evidence;
   const uint32_t most = std::min(room(*slot.choice), drafters_[drafter]->most());
   DraftPlanner::Bid bid{.drafter = drafter, .most = free ? view.guess.size : most};
-  double reach = 1;
+  const double off = hope == 0 ? 0 : hope * view.acceptance.deviation(view.idle);
+  double reach = 1, made = 1;
   for (uint32_t place = 0; place < bid.most; ++place) {
-    reach *= view.acceptance.rate(acceptance_[drafter].rate(evidence, place));
+    const double goes_on = place == 0 ? 1 : acceptance_[drafter].going_on(place);
+    made *= goes_on;
+    bid.given_up[place] = 1 - made;
+    const double hopes = hope > 0 ? hope : free || place == 0 ? 0 : kHopeOfPlaces;
+    reach *= goes_on * view.acceptance.rate(acceptance_[drafter].rate(evidence, place, hopes), off);
     bid.reach[place] = reach;
   }
   if (!free) {
@@ -199,7 +192,7 @@ void Speculator::gather_bids() {
     const Slot& slot = slots_[candidate.slot];
     for (uint32_t d = 0; d < drafters_.size(); ++d) {
       if (!may_draft(slot, d)) continue;
-      const DraftPlanner::Bid bid = bid_of(slot, d);
+      const DraftPlanner::Bid bid = bid_of(slot, d, 0);
       if (bid.most > 0) planner_.add_bid(candidate, bid);
     }
   }
@@ -225,6 +218,7 @@ void Speculator::choose() {
                                    .load = base_,
                                    .plain = plain_,
                                    .verifying = plain_ * verifying_,
+                                   .drafting = drafting_,
                                    .margin = kMargin},
                                   drafters_);
   for (DraftPlanner::Candidate& candidate : planner_.candidates()) {
@@ -238,34 +232,35 @@ void Speculator::choose() {
   }
 }
 
-// Whether a drafter that costs something and was not chosen for long is to be tried, and who.
+// Whether a drafter that costs something and was not chosen is to be tried, and who.
 bool Speculator::try_drafter(DraftPlanner::Candidate& candidate) {
   Slot& slot = slots_[candidate.slot];
   for (const DraftPlanner::Bid& bid : planner_.bids(candidate)) {
     if (drafters_[bid.drafter]->is_free()) continue;
-    View& view = slot.views[bid.drafter];
-    const uint32_t guesses = std::min(bid.most, kTrialTokens);
-    if (++view.idle < view.patience || !may_try(candidate, bid.drafter, guesses)) continue;
+    ++slot.views[bid.drafter].idle;
+    const double hoped = planner_.best_alone(bid_of(slot, bid.drafter, kHope)).speed;
+    const uint32_t guesses = std::clamp(planner_.best_alone(bid).guesses, 1u, kTrialTokens);
+    if (!pay_trial(slot, bid, guesses, hoped > planner_.plain_speed())) continue;
     candidate.drafter = bid.drafter;
     candidate.chosen = guesses;
-    ++trials_[bid.drafter];
     return true;
   }
   return false;
 }
 
-// Pays for a trial, if there is enough.
-bool Speculator::may_try(const DraftPlanner::Candidate& candidate, uint32_t drafter, uint32_t guesses) {
-  if (trials_[drafter] < kEarlyTrials) return true;
-  StepLoad load = base_;
-  load.rows += guesses;
-  load.logits.rows += guesses;
-  const Choice& choice = *slots_[candidate.slot].choice;
-  const double seconds = drafters_[drafter]->seconds(1, guesses) +
-                         drafters_[drafter]->catch_up_seconds(candidate.slot, choice.known(), true) +
-                         std::max(0.0, options_.costs->seconds(load) - options_.costs->seconds(base_));
-  if (seconds > trial_seconds_) return false;
-  trial_seconds_ -= seconds;
+// Pays for a trial, if what it is expected to lose may be lost.
+bool Speculator::pay_trial(Slot& slot, const DraftPlanner::Bid& bid, uint32_t guesses, bool hopeful) {
+  const Choice& choice = *slot.choice;
+  const Drafter& drafter = *drafters_[bid.drafter];
+  const double price = drafting_ * (drafter.seconds(1, guesses) +
+                                    drafter.catch_up_seconds(choice.draft_slot, choice.known(), true)) +
+                       planner_.rows_seconds(guesses);
+  slot.token_price = 1 / planner_.plain_speed();
+  double tokens = 0;
+  for (uint32_t i = 0; i < guesses; ++i) tokens += bid.reach[i];
+  const double debt = hopeful ? kTrialDebt * planner_.plain_seconds() : 0;
+  if (trial_seconds_ + debt < price - tokens * slot.token_price) return false;
+  trial_seconds_ -= price;
   return true;
 }
 
@@ -296,38 +291,10 @@ void Speculator::explain(const DraftPlanner::Candidate& candidate) {
     ++without_[static_cast<size_t>(bids.empty() ? NoDraft::kNoGuess : NoDraft::kNoGain)];
 }
 
-void Speculator::draft(Scheduler& scheduler) {
-  if (!enabled()) return;
-  const double start = monotonic_seconds();
-  bool short_of = false;
-  for (uint32_t d = 0; d < drafters_.size(); ++d) {
-    if (drafters_[d]->is_free()) continue;
-    jobs_.clear();
-    for (const DraftPlanner::Candidate& candidate : planner_.candidates()) {
-      Slot& slot = slots_[candidate.slot];
-      if (slot.drafter != d || slot.choice->draft.size == 0) continue;
-      add_job(slot, slot.views[d].guess, slot.choice->draft.size);
-    }
-    if (jobs_.empty()) continue;
-    drafters_[d]->propose(jobs_);
-    for (const DraftJob& job : jobs_) {
-      View& view = slots_[job.slot].views[d];
-      Draft& planned = slots_[job.slot].choice->draft;
-      CHECK(view.guess.size <= planned.size);
-      if (!view.guess.from_less) view.last_evidence = view.guess.evidence;
-      short_of = short_of || view.guess.size < planned.size;
-      if (view.guess.size == 0) {
-        ++stats_[d].off[static_cast<size_t>(NoDraft::kNoGuess)];
-        ++without_[static_cast<size_t>(NoDraft::kNoGuess)];
-      }
-      planned = view.guess;
-    }
-  }
-  drafting_seconds_ = monotonic_seconds() - start;
-  if (!short_of) return;
-  scheduler.trim_drafts();
-  step_has_drafts_ =
-      std::ranges::any_of(scheduler.running(), [](const Sequence* s) { return s->draft.size > 0; });
+void Speculator::follow(double& ratio, double measured_over_predicted) {
+  constexpr double kNewest = 0.05;  // weight of the newest step in how far steps are from what is predicted
+  constexpr double kFarthest = 2;   // one step counts as so many times the prediction at most
+  ratio += kNewest * (std::clamp(measured_over_predicted, 1 / kFarthest, kFarthest) - ratio);
 }
 
 // Drafters see a sequence from its prompt on, as far as they may guess for it.
@@ -359,7 +326,7 @@ void Speculator::settle(Choice& choice, uint32_t new_tokens) {
   const std::span<const TokenId> came = std::span<const TokenId>(choice.tokens).last(new_tokens);
   if (slot.drafter != kNobody && choice.draft.size > 0) {
     count(stats_[slot.drafter], choice, came);
-    if (slot.trial && !came.empty()) note_trial(slot.views[slot.drafter], choice.draft.tokens[0] == came[0]);
+    if (slot.trial && !came.empty()) trial_seconds_ += slot.token_price * (new_tokens - 1);
   }
   for (uint32_t d = 0; d < drafters_.size(); ++d) {
     View& view = slot.views[d];
@@ -374,14 +341,6 @@ void Speculator::settle(Choice& choice, uint32_t new_tokens) {
   slot.drafter = kNobody;
   slot.trial = false;
   choice.draft.clear();
-}
-
-// A right guess is a reason to look again soon, a wrong one to wait longer.
-void Speculator::note_trial(View& view, bool right) {
-  if (right)
-    view.patience = std::max(kEarlyTrial, view.patience / 8);
-  else
-    view.patience = std::min(kRarestTrial, std::max(kFirstTrial, 2 * view.patience));
 }
 
 void Speculator::count(DrafterStats& stats, Choice& choice, std::span<const TokenId> came) {
@@ -399,7 +358,8 @@ void Speculator::count(DrafterStats& stats, Choice& choice, std::span<const Toke
 
 void Speculator::observe(double predicted, double measured) {
   if (!enabled()) return;
-  trial_seconds_ = std::min(kMostTrialSeconds, trial_seconds_ + kTrialShare * measured);
+  // What is saved up does not let trials come in a row.
+  trial_seconds_ = std::min(kTrialDebt * measured, trial_seconds_ + kTrialShare * measured);
   if (predicted <= 0) return;
   if (step_has_drafts_) {
     follow(verifying_, measured / predicted / plain_);

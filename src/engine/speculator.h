@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -28,9 +29,13 @@ namespace kvasir {
 // compared with the tokens as they come, so that the chances are known before a single row was spent.
 //
 // Of drafters that cost something nothing is learnt while they are not asked. So a sequence that nobody
-// drafts for tries them with kTrialTokens guesses: after kFirstTrial steps, then after twice as many, up to
-// kRarestTrial, and sooner again when a trial's first guess was right. All trials together take kTrialShare
-// of the time of the steps at most, but for the first few of a drafter of which nothing is known yet.
+// drafts for tries them, with as many guesses, one or two, as lose least by what is known. There is an
+// account of the time that trials lose: they pay what they take, the tokens that they gain are paid back at
+// the price of a step without guesses, and kTrialShare of the time of all steps is added. A trial may lose
+// what the account has; and kTrialDebt steps more where drafting would pay if the sequence were easier to
+// guess than it seems, by kHope standard deviations of what is known of it and of the drafter. So trials near
+// where drafting begins to pay, which hardly lose anything, go on, and hopeless ones take kTrialShare at
+// most.
 class Speculator {
  public:
   struct Options {
@@ -43,11 +48,13 @@ class Speculator {
     uint32_t most = Draft::kMost;  // guesses per sequence and step
     bool always = false;           // draft as many as there are, whatever they cost
     bool never = false;            // learn and plan, but verify nothing
+    std::function<double()> now = {};  // seconds; none: monotonic_seconds()
   };
   static constexpr uint32_t kTrialTokens = 2;
-  static constexpr uint32_t kEarlyTrial = 4, kFirstTrial = 64, kRarestTrial = 512;  // steps
-  static constexpr uint32_t kEarlyTrials = 4;  // of a drafter, after kEarlyTrial steps and whatever they cost
-  static constexpr double kTrialShare = 0.01;
+  static constexpr double kTrialShare = 0.01, kTrialDebt = 2, kHope = 2;
+  // Of a drafter that costs something places far back are learnt of only where guesses are made there: their
+  // chances are taken to be higher by so many standard deviations of what is known.
+  static constexpr double kHopeOfPlaces = 0.5;
 
   // `kv`: where the target keeps K and V.
   Speculator(const Options& options, std::vector<std::unique_ptr<Drafter>> drafters, KvStore& kv);
@@ -83,8 +90,7 @@ class Speculator {
   struct View {
     Draft guess;  // of this step
     uint32_t last_evidence = 0;
-    uint32_t idle = 0;      // steps since it was last asked,
-    uint32_t patience = 0;  // and how many there are to be before it is tried again
+    uint32_t idle = 0;  // steps since it was last asked
     DraftCheck check;
     bool checks_less = false;  // the draft that is being compared was guessed from less
     SequenceAcceptance acceptance;
@@ -93,6 +99,8 @@ class Speculator {
     Choice* choice = nullptr;
     uint32_t drafter = kNobody;  // whose guesses the step verifies
     bool trial = false;
+    double token_price = 0;  // of a trial's right guesses, seconds
+    DraftStop stop;
     std::vector<View> views;  // of each drafter
   };
   bool open(Choice& choice);
@@ -104,15 +112,17 @@ class Speculator {
   void gather(const Scheduler& scheduler);
   void add_job(Slot& slot, Draft& draft, uint32_t most);
   void ask_free();
-  DraftPlanner::Bid bid_of(const Slot& slot, uint32_t drafter) const;
+  const DraftStop* stop_for(Slot& slot, uint32_t drafter);
+  double predicted_drafting(uint32_t drafter, std::span<const DraftJob> jobs) const;
+  DraftPlanner::Bid bid_of(const Slot& slot, uint32_t drafter, double hope) const;
   void gather_bids();
   void choose_most();
   void choose();
   bool try_drafter(DraftPlanner::Candidate& candidate);
-  bool may_try(const DraftPlanner::Candidate& candidate, uint32_t drafter, uint32_t guesses);
+  bool pay_trial(Slot& slot, const DraftPlanner::Bid& bid, uint32_t guesses, bool hopeful);
   void apply(const DraftPlanner::Candidate& candidate);
   void explain(const DraftPlanner::Candidate& candidate);
-  static void note_trial(View& view, bool right);
+  static void follow(double& ratio, double measured_over_predicted);
   static void count(DrafterStats& stats, Choice& choice, std::span<const TokenId> came);
 
   Options options_;
@@ -125,15 +135,15 @@ class Speculator {
   HiddenWatch watch_;
   DraftPlanner planner_;
   std::vector<DraftJob> jobs_;
-  StepLoad base_;                 // of the step without drafts
-  std::vector<uint64_t> trials_;  // of each drafter
-  double trial_seconds_ = 0;      // that trials may take now
+  StepLoad base_;             // of the step without drafts
+  double trial_seconds_ = 0;  // the account of trials
   double drafting_seconds_ = 0;
   std::array<uint64_t, kNoDrafts> without_{};
   double predicted_gain_ = 1;
   bool step_has_drafts_ = false;
   // Measured over predicted: of steps without drafts, and by how much more that is with drafts.
   double plain_ = 1, verifying_ = 1;
+  double drafting_ = 1;  // the same of drafting
 };
 
 }  // namespace kvasir

@@ -83,6 +83,11 @@ std::string model_fingerprint(const GgufFile& file) {
       file.release(tensor, at, n);
     }
   }
+  for (const IntegerTensor& tensor : file.integers()) {
+    hash.text(tensor.name);
+    hash.text(tensor.type);
+    hash.bytes(tensor.bytes.data(), tensor.bytes.size());
+  }
   return hash.hex();
 }
 

@@ -57,7 +57,7 @@ Result<Header> read_header(ByteCursor& in) {
 struct Shard {
   uint32_t version = 0;
   GgufMetadata metadata;
-  std::vector<TensorInfo> tensors;
+  TensorDirectory directory;
 };
 
 Result<Shard> read_shard(std::span<const std::byte> bytes, uint32_t index) {
@@ -67,7 +67,7 @@ Result<Shard> read_shard(std::span<const std::byte> bytes, uint32_t index) {
   shard.version = header.version;
   KVASIR_ASSIGN_OR_RETURN(shard.metadata, read_metadata(in, header.pairs));
   KVASIR_ASSIGN_OR_RETURN(const uint64_t alignment, read_alignment(shard.metadata));
-  KVASIR_ASSIGN_OR_RETURN(shard.tensors, read_tensors(in, header.tensors, alignment, bytes, index));
+  KVASIR_ASSIGN_OR_RETURN(shard.directory, read_tensors(in, header.tensors, alignment, bytes, index));
   return shard;
 }
 
@@ -134,7 +134,8 @@ Status GgufReader::add_first(GgufFile& file, std::span<const std::byte> bytes) {
   file.version_ = shard.version;
   file.file_bytes_ = bytes.size();
   file.metadata_ = std::move(shard.metadata);
-  file.tensors_ = std::move(shard.tensors);
+  file.tensors_ = std::move(shard.directory.tensors);
+  file.integers_ = std::move(shard.directory.integers);
   return {};
 }
 
@@ -147,20 +148,23 @@ Status GgufReader::add_sibling(GgufFile& file, const SplitName& split, uint32_t 
     return in_file(path, keys);
   file.file_bytes_ += mapped.bytes().size();
   file.shards_.push_back(std::move(mapped));
-  std::move(shard->tensors.begin(), shard->tensors.end(), std::back_inserter(file.tensors_));
+  TensorDirectory& more = shard->directory;
+  std::move(more.tensors.begin(), more.tensors.end(), std::back_inserter(file.tensors_));
+  std::move(more.integers.begin(), more.integers.end(), std::back_inserter(file.integers_));
   return {};
 }
 
 Status GgufReader::check_total(const GgufFile& file, uint32_t files) {
   KVASIR_ASSIGN_OR_RETURN(const int64_t total,
                           file.metadata_.require_int(kSplitTensors, 0, std::numeric_limits<int64_t>::max()));
-  if (static_cast<uint64_t>(total) == file.tensors_.size()) return {};
+  const size_t there = file.tensors_.size() + file.integers_.size();
+  if (static_cast<uint64_t>(total) == there) return {};
   return corrupt(fmt::format("metadata key '{}' is {}, but the {} files hold {} tensors", kSplitTensors,
-                             total, files, file.tensors_.size()));
+                             total, files, there));
 }
 
 Status GgufReader::index(GgufFile& file) {
-  KVASIR_ASSIGN_OR_RETURN(file.by_name_, index_by_name(file.tensors_));
+  KVASIR_ASSIGN_OR_RETURN(file.by_name_, index_by_name(file.tensors_, file.integers_));
   return {};
 }
 
@@ -206,6 +210,12 @@ const TensorInfo* GgufFile::find_tensor(std::string_view name) const {
       std::lower_bound(by_name_.begin(), by_name_.end(), name,
                        [&](uint32_t i, std::string_view wanted) { return tensors_[i].name < wanted; });
   return it != by_name_.end() && tensors_[*it].name == name ? &tensors_[*it] : nullptr;
+}
+
+const IntegerTensor* GgufFile::find_integers(std::string_view name) const {
+  const auto it =
+      std::find_if(integers_.begin(), integers_.end(), [name](const auto& t) { return t.name == name; });
+  return it == integers_.end() ? nullptr : &*it;
 }
 
 void GgufFile::release(const TensorInfo& tensor, size_t offset, size_t bytes) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -21,6 +23,17 @@ struct TensorInfo {
   uint32_t shard = 0;  // which of the split files holds it
 };
 
+// A tensor of whole numbers, such as a draft head's list of tokens. Kept apart from tensors(), all of whose
+// types kernels can read.
+struct IntegerTensor {
+  std::string name;
+  std::string_view type;  // "I64" or "I32"
+  std::array<uint64_t, 4> shape = {1, 1, 1, 1};
+  std::span<const std::byte> bytes;
+
+  std::vector<int64_t> values() const;
+};
+
 // A GGUF model (specification: ggml docs/gguf.md, versions 2 and 3), mapped read-only, all shards together.
 // Opening reads and checks the directory only: every count, length, offset and product is checked against the
 // file before it is used, so a hostile file costs neither memory nor time.
@@ -39,9 +52,11 @@ class GgufFile {
   uint64_t file_bytes() const { return file_bytes_; }
   const GgufMetadata& metadata() const { return metadata_; }
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  const std::vector<IntegerTensor>& integers() const { return integers_; }
 
   // nullptr when there is no such tensor.
   const TensorInfo* find_tensor(std::string_view name) const;
+  const IntegerTensor* find_integers(std::string_view name) const;
 
   // The file's pages wholly under these bytes of a tensor may be dropped: their values have been copied
   // elsewhere.
@@ -55,6 +70,7 @@ class GgufFile {
   std::vector<MappedFile> shards_;
   GgufMetadata metadata_;
   std::vector<TensorInfo> tensors_;
+  std::vector<IntegerTensor> integers_;
   std::vector<uint32_t> by_name_;  // indices of tensors_, ordered by name
   friend class GgufReader;
 };

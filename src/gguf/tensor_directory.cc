@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <numeric>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -25,14 +28,28 @@ struct OtherType {
   std::string_view name;
 };
 constexpr OtherType kOtherTypes[] = {
-    {4, "Q4_2, removed"}, {5, "Q4_3, removed"}, {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"},
-    {17, "IQ2_XS"},       {18, "IQ3_XXS"},      {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},
-    {23, "IQ4_XS"},       {24, "I8"},           {25, "I16"},   {26, "I32"},   {27, "I64"},
-    {28, "F64"},          {29, "IQ1_M"},        {34, "TQ1_0"}, {35, "TQ2_0"},
+    {4, "Q4_2, removed"}, {5, "Q4_3, removed"}, {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
+    {18, "IQ3_XXS"},      {19, "IQ1_S"},        {21, "IQ3_S"}, {22, "IQ2_S"}, {23, "IQ4_XS"},  {24, "I8"},
+    {25, "I16"},          {28, "F64"},          {29, "IQ1_M"}, {34, "TQ1_0"}, {35, "TQ2_0"},
 };
 
+// Types of whole numbers that are read.
+constexpr DTypeInfo kIntegerTypes[] = {{DType{26}, "I32", 1, 4}, {DType{27}, "I64", 1, 8}};
+
+// How a type is stored; null for one that cannot be read.
+const DTypeInfo* storage_of(uint32_t type) {
+  for (const DTypeInfo& row : kIntegerTypes)
+    if (static_cast<uint32_t>(row.type) == type) return &row;
+  return find_dtype(type);
+}
+
+bool is_integer(const DTypeInfo& storage) {
+  return &storage >= std::begin(kIntegerTypes) && &storage < std::end(kIntegerTypes);
+}
+
 struct Entry {
-  TensorInfo info;
+  TensorInfo info;  // of integers without a type
+  const DTypeInfo* storage = nullptr;
   uint64_t bytes = 0;   // of its values
   uint64_t offset = 0;  // from the start of the data section
 };
@@ -54,8 +71,7 @@ Status unknown_type(const std::string& name, uint32_t type) {
 
 // The size of a tensor whose view has type and shape, with every product checked. Once the bytes are known to
 // be in the file, the number of values, at most 256 for 84 bytes, cannot wrap either.
-Result<uint64_t> checked_bytes(const std::string& name, const TensorView& view) {
-  const DTypeInfo& type = dtype_info(view.type);
+Result<uint64_t> checked_bytes(const std::string& name, const TensorView& view, const DTypeInfo& type) {
   if (view.shape[0] % type.block_elements != 0)
     return corrupt(fmt::format("tensor {} has rows of {} values, not a multiple of the {} in a {} block",
                                name, view.shape[0], type.block_elements, type.name));
@@ -90,17 +106,17 @@ Result<Entry> read_entry(ByteCursor& in, uint64_t index) {
   uint32_t type = 0;
   if (!in.read(&type) || !in.read(&entry.offset))
     return truncated(in, fmt::format("the type and offset of tensor {}", name));
-  const DTypeInfo* known = find_dtype(type);
-  if (known == nullptr) return unknown_type(name, type);
-  view.type = known->type;
-  KVASIR_ASSIGN_OR_RETURN(entry.bytes, checked_bytes(name, view));
+  entry.storage = storage_of(type);
+  if (entry.storage == nullptr) return unknown_type(name, type);
+  if (!is_integer(*entry.storage)) view.type = entry.storage->type;
+  KVASIR_ASSIGN_OR_RETURN(entry.bytes, checked_bytes(name, view, *entry.storage));
   return entry;
 }
 
 // The alignment that code reading the values as what they begin with may rely on.
-uint64_t natural_alignment(DType type) {
-  if (type == DType::kF32) return alignof(float);
-  return dtype_info(type).block_bytes % 2 == 0 ? 2 : 1;
+uint64_t natural_alignment(const DTypeInfo& storage) {
+  if (storage.type == DType::kF32) return alignof(float);
+  return storage.block_bytes % 2 == 0 ? 2 : 1;
 }
 
 // Finds the values of `entry` in the file, whose data section starts at `start`.
@@ -116,10 +132,10 @@ Status locate(Entry& entry, uint64_t start, uint64_t alignment, std::span<const 
         fmt::format("tensor {} needs {} bytes at offset {} of the data, which begins at byte {}, but the "
                     "file has {} bytes",
                     name, entry.bytes, entry.offset, start, file.size()));
-  const uint64_t natural = natural_alignment(entry.info.view.type);
+  const uint64_t natural = natural_alignment(*entry.storage);
   if (begin % natural != 0)
     return corrupt(fmt::format("tensor {} begins at byte {}, not a multiple of {} as {} needs", name, begin,
-                               natural, dtype_info(entry.info.view.type).name));
+                               natural, entry.storage->name));
   entry.info.view.data = file.data() + begin;
   return {};
 }
@@ -141,8 +157,20 @@ Status check_overlap(const std::vector<Entry>& entries) {
 
 }  // namespace
 
-Result<std::vector<TensorInfo>> read_tensors(ByteCursor& in, uint64_t count, uint64_t alignment,
-                                             std::span<const std::byte> file, uint32_t shard) {
+std::vector<int64_t> IntegerTensor::values() const {
+  const size_t width = type == "I32" ? sizeof(int32_t) : sizeof(int64_t);
+  std::vector<int64_t> list(bytes.size() / width);
+  for (size_t i = 0; i < list.size(); ++i) {
+    int32_t narrow = 0;
+    void* to = type == "I32" ? static_cast<void*>(&narrow) : &list[i];
+    std::memcpy(to, bytes.data() + i * width, width);
+    if (type == "I32") list[i] = narrow;
+  }
+  return list;
+}
+
+Result<TensorDirectory> read_tensors(ByteCursor& in, uint64_t count, uint64_t alignment,
+                                     std::span<const std::byte> file, uint32_t shard) {
   if (count > in.remaining() / kMinEntryBytes)
     return corrupt(fmt::format("the file claims {} tensors, but {} bytes are left at byte {}", count,
                                in.remaining(), in.position()));
@@ -158,13 +186,22 @@ Result<std::vector<TensorInfo>> read_tensors(ByteCursor& in, uint64_t count, uin
   const uint64_t start = (in.position() + alignment - 1) / alignment * alignment;
   for (Entry& entry : entries) KVASIR_RETURN_IF_ERROR(locate(entry, start, alignment, file));
   KVASIR_RETURN_IF_ERROR(check_overlap(entries));
-  std::vector<TensorInfo> tensors;
-  tensors.reserve(entries.size());
-  for (Entry& entry : entries) tensors.push_back(std::move(entry.info));
-  return tensors;
+  TensorDirectory directory;
+  directory.tensors.reserve(entries.size());
+  for (Entry& entry : entries) {
+    if (!is_integer(*entry.storage)) {
+      directory.tensors.push_back(std::move(entry.info));
+      continue;
+    }
+    const TensorView& view = entry.info.view;
+    directory.integers.push_back(
+        {std::move(entry.info.name), entry.storage->name, view.shape, {view.data, entry.bytes}});
+  }
+  return directory;
 }
 
-Result<std::vector<uint32_t>> index_by_name(const std::vector<TensorInfo>& tensors) {
+Result<std::vector<uint32_t>> index_by_name(const std::vector<TensorInfo>& tensors,
+                                            const std::vector<IntegerTensor>& integers) {
   std::vector<uint32_t> order(tensors.size());  // 2^16 files of kMaxTensors at the most
   std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(),
@@ -172,6 +209,13 @@ Result<std::vector<uint32_t>> index_by_name(const std::vector<TensorInfo>& tenso
   for (size_t i = 1; i < order.size(); ++i)
     if (tensors[order[i]].name == tensors[order[i - 1]].name)
       return corrupt(fmt::format("tensor {} is there twice", quoted(tensors[order[i]].name)));
+  std::set<std::string_view> names;
+  for (const IntegerTensor& t : integers) {
+    const auto at = std::lower_bound(order.begin(), order.end(), t.name,
+                                     [&](uint32_t i, const std::string& n) { return tensors[i].name < n; });
+    if (!names.insert(t.name).second || (at != order.end() && tensors[*at].name == t.name))
+      return corrupt(fmt::format("tensor {} is there twice", quoted(t.name)));
+  }
   return order;
 }
 

@@ -10,12 +10,22 @@
 namespace kvasir {
 namespace {
 
+const float* values_or_null(const std::vector<float>& values) {
+  return values.empty() ? nullptr : values.data();
+}
+
 LayerWeights layer_of(const EagleWeights& w) {
   LayerWeights layer;
   layer.q = w.q.packed();
   layer.k = w.k.packed();
   layer.v = w.v.packed();
   layer.o = w.o.packed();
+  layer.q_bias = values_or_null(w.q_bias);
+  layer.k_bias = values_or_null(w.k_bias);
+  layer.v_bias = values_or_null(w.v_bias);
+  layer.o_bias = values_or_null(w.o_bias);
+  layer.q_norm = values_or_null(w.q_norm);
+  layer.k_norm = values_or_null(w.k_norm);
   layer.ffn_norm = {.weight = w.ffn_norm.data()};
   layer.ffn.gate = w.gate.packed();
   layer.ffn.up = w.up.packed();
@@ -27,7 +37,7 @@ LayerWeights layer_of(const EagleWeights& w) {
 
 size_t EagleWeights::bytes() const {
   size_t sum = output->rows().panels() * output->rows().panel_bytes;
-  for (const OwnMatrix* m : {&fc, &q, &k, &v, &o, &gate, &up, &down}) sum += m->bytes();
+  for (const OwnMatrix* m : {&fc, &q, &k, &v, &o, &gate, &up, &down, &embedding}) sum += m->bytes();
   return sum;
 }
 
@@ -44,13 +54,15 @@ EagleLayer::EagleLayer(EagleWeights weights, const CausalLm& target, const Kerne
       feed_forward_(ops_),
       attention_(weights_.config, limits_, kernels, pool.size()),
       frequencies_(rope_frequencies(weights_.config.rope_dim, weights_.config.rope_base,
-                                    weights_.config.rope_scaling, nullptr)),
+                                    weights_.config.rope_scaling, values_or_null(weights_.rope_factors))),
       pair_(2 * weights_.width()),
       hidden_(size_t{max_rows} * weights_.width() * sizeof(float)),
       pairs_(size_t{max_rows} * pair_ * sizeof(float)),
       pairs_quantised_(quant_rows_bytes(max_rows, pair_)),
       logits_(size_t{max_rows} * weights_.output->stride() * sizeof(float)),
       pairs_q_(carve_quant_rows(pairs_quantised_.data(), max_rows, pair_)) {
+  if (!weights_.features_norm.empty() || !weights_.layer_norms.empty())
+    features_ = AlignedBuffer(size_t{max_rows} * weights_.feature_width() * sizeof(float));
   CHECK(weights_.config.layers == 1 && target.config().hidden_dim == weights_.width());
 }
 
@@ -86,7 +98,11 @@ void EagleLayer::embed(Worker& worker, const EagleBatch& batch) {
   const ModelConfig& c = weights_.config;
   const auto [begin, end] = worker.share(batch.tokens.size());
   for (uint64_t r = begin; r < end; ++r) {
-    target_.read_embedding(batch.tokens[r], pairs_.as<float>().data() + r * pair_);
+    float* embedding = pairs_.as<float>().data() + r * pair_;
+    if (weights_.embedding.present())
+      unpack_column(weights_.embedding.packed(), static_cast<uint32_t>(batch.tokens[r]), embedding);
+    else
+      target_.read_embedding(batch.tokens[r], embedding);
     rope_factors(batch.positions[r], frequencies_, c.rope_scaling.magnitude, buffers_.rope + r * c.rope_dim);
   }
 }
@@ -94,7 +110,7 @@ void EagleLayer::embed(Worker& worker, const EagleBatch& batch) {
 // x = fc(inputs) of all rows. Ends at a barrier.
 void EagleLayer::fuse(Worker& worker, const float* inputs, uint32_t rows) {
   const LayerOps::Product product = {.w = &weights_.fc.packed(),
-                                     .bias = weights_.fc_bias.empty() ? nullptr : weights_.fc_bias.data(),
+                                     .bias = values_or_null(weights_.fc_bias),
                                      .out = buffers_.x,
                                      .ldo = weights_.width()};
   ops_.products(worker, {&product, 1}, pairs_q_, inputs, rows);  // F16 reads the floats
@@ -112,6 +128,22 @@ void EagleLayer::enter(Worker& worker, const EagleBatch& batch) {
   fuse(worker, pairs_.as<float>().data(), static_cast<uint32_t>(batch.tokens.size()));
 }
 
+// The features as fc reads them. Ends at a barrier where they are computed.
+const float* EagleLayer::normed_features(Worker& worker, const EagleBatch& batch) {
+  if (features_.size() == 0) return batch.features.data();
+  const uint32_t d = weights_.width(), all = weights_.feature_width();
+  const auto [begin, end] = worker.share(batch.tokens.size());
+  for (uint64_t r = begin; r < end; ++r) {
+    float* row = features_.as<float>().data() + r * all;
+    std::copy_n(batch.features.data() + r * all, all, row);
+    if (!weights_.features_norm.empty()) ops_.norm(norm_of(weights_.features_norm), row, all, row);
+    for (uint32_t i = 0; i < weights_.layer_norms.size(); i += d)
+      ops_.norm({.weight = weights_.layer_norms.data() + i}, row + i, d, row + i);
+  }
+  worker.barrier();
+  return features_.as<float>().data();
+}
+
 // EAGLE-3: x = fc(features), or what the row before gave; attention reads norm(embedding), norm(x). Ends at a
 // barrier.
 void EagleLayer::enter_fused(Worker& worker, const EagleBatch& batch) {
@@ -121,7 +153,7 @@ void EagleLayer::enter_fused(Worker& worker, const EagleBatch& batch) {
   if (batch.features.empty())
     std::copy_n(hidden() + begin * d, (end - begin) * d, buffers_.x + begin * d);
   else
-    fuse(worker, batch.features.data(), rows);
+    fuse(worker, normed_features(worker, batch), rows);
   for (uint64_t r = begin; r < end; ++r) {
     float* pair = pairs_.as<float>().data() + r * pair_;
     ops_.norm(norm_of(weights_.embedding_norm), pair, d, pair);
@@ -135,23 +167,28 @@ void EagleLayer::enter_fused(Worker& worker, const EagleBatch& batch) {
 void EagleLayer::attend(Worker& worker, const EagleBatch& batch, const QuantRows& x, const float* xf) {
   const ModelConfig& c = weights_.config;
   const auto rows = static_cast<uint32_t>(batch.tokens.size());
-  const LayerOps::Product qkv[] = {{&layer_.q, nullptr, buffers_.q, c.q_dim()},
-                                   {&layer_.k, nullptr, buffers_.k, c.kv_dim()},
-                                   {&layer_.v, nullptr, buffers_.v, c.kv_dim()}};
+  const LayerOps::Product qkv[] = {{&layer_.q, layer_.q_bias, buffers_.q, c.q_dim()},
+                                   {&layer_.k, layer_.k_bias, buffers_.k, c.kv_dim()},
+                                   {&layer_.v, layer_.v_bias, buffers_.v, c.kv_dim()}};
   ops_.products(worker, qkv, x, xf, rows);
   worker.barrier();
   const ForwardBatch as_forward = {
       .tokens = batch.tokens, .positions = batch.positions, .sequences = batch.sequences, .logit_rows = {}};
   const LayerHeads heads(ops_, layer_, limits_.max_rows, as_forward, *kv_, 0);
   attention_.run(worker, as_forward, *kv_, 0, buffers_, &heads, nullptr);
-  ops_.add_branch(worker, layer_.o, nullptr, buffers_.attn_q, buffers_.attn, rows, {});
+  ops_.add_branch(worker, layer_.o, layer_.o_bias, buffers_.attn_q, buffers_.attn, rows, {});
 }
 
 // What came out, and the guesses' logits.
 void EagleLayer::leave(Worker& worker, const EagleBatch& batch) {
   const uint32_t d = weights_.width();
   const auto [begin, end] = worker.share(batch.tokens.size());
-  std::copy_n(buffers_.x + begin * d, (end - begin) * d, hidden() + begin * d);
+  if (weights_.norm_output) {
+    for (uint64_t r = begin; r < end; ++r)
+      ops_.norm(norm_of(weights_.output_norm), buffers_.x + r * d, d, hidden() + r * d);
+  } else {
+    std::copy_n(buffers_.x + begin * d, (end - begin) * d, hidden() + begin * d);
+  }
   const auto guesses = static_cast<uint32_t>(batch.guess_rows.size());
   if (guesses == 0) return;
   const auto [first, last] = worker.share(guesses);

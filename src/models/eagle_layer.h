@@ -23,10 +23,13 @@ namespace kvasir {
 // layer without a first norm; what comes out is the next feature, which the target's output head reads as it
 // is. EAGLE-3 (arXiv 2503.01840): fc(features of three layers) beside the embedding, each through a norm, are
 // what attention reads; fc's result is the residual stream, what comes out takes its place for the next
-// guess, and a norm stands before the output head.
+// guess, and a norm stands before the output head. Variants of EAGLE-3 that vLLM and llama.cpp read: norms of
+// the features before fc, of all together and of each layer's; the residual stream begins with the normed
+// row; the next guess goes on from the normed result; biases, and norms of heads, of attention.
 struct EagleWeights {
   bool fuses_layers = false;          // EAGLE-3
   bool norm_before_residual = false;  // the residual stream is the normed row; EAGLE-3 only
+  bool norm_output = false;           // output_norm's result takes fc's place; EAGLE-3 only
   // The layer's shape: layers = 1, and everything that attention and the feed-forward part look at.
   ModelConfig config;
   std::vector<uint32_t> points;  // HiddenTap::points that make a row's features, side by side
@@ -35,6 +38,11 @@ struct EagleWeights {
   std::vector<float> fc_bias;                                   // or empty
   std::vector<float> embedding_norm, hidden_norm, output_norm;  // EAGLE-3: (width)
   std::vector<float> ffn_norm;                                  // (width)
+  std::vector<float> features_norm, layer_norms;                // EAGLE-3, or empty: (feature_width)
+  std::vector<float> q_bias, k_bias, v_bias, o_bias;            // or empty
+  std::vector<float> q_norm, k_norm;                            // or empty: (head_dim)
+  std::vector<float> rope_factors;                              // or empty: (rope_dim / 2)
+  OwnMatrix embedding;  // where it is not the target's: (tokens, width)
   OwnMatrix q, k, v, o, gate, up, down;
   std::shared_ptr<GuessHead> output;
 
@@ -82,6 +90,7 @@ class EagleLayer {
   void attend(Worker& worker, const EagleBatch& batch, const QuantRows& x, const float* xf);
   void leave(Worker& worker, const EagleBatch& batch);
   void fuse(Worker& worker, const float* inputs, uint32_t rows);
+  const float* normed_features(Worker& worker, const EagleBatch& batch);
   NormWeights norm_of(const std::vector<float>& weights) const { return {.weight = weights.data()}; }
 
   EagleWeights weights_;
@@ -98,6 +107,7 @@ class EagleLayer {
   KvStore* kv_ = nullptr;  // of the run
   uint32_t pair_;          // values of a row of pairs_
   AlignedBuffer hidden_, pairs_, pairs_quantised_, logits_;
+  AlignedBuffer features_;  // normed, where the head has norms of them
   QuantRows pairs_q_;
 };
 

@@ -73,6 +73,10 @@ Result<const ArchSpec*> find_architecture(const std::string& name) {
     if (name == spec.name) return &spec;
     known += known.empty() ? spec.name : fmt::format(", {}", spec.name);
   }
+  if (name == "eagle3")
+    return unsupported(
+        "general.architecture is 'eagle3': a head that drafts for a model; give it beside the model, as "
+        "--speculate eagle=FILE");
   const std::string_view missing = what_is_missing(name);
   const std::string why = missing.empty() ? "" : fmt::format(", for it needs {}", missing);
   return unsupported(

@@ -23,6 +23,9 @@ Result<size_t> plan(const GgufFile& file, ModelConfig& config, ModelWeights& pla
   TensorBinder binder(file, reinterpret_cast<const std::byte*>(alignof(std::max_align_t)));
   bind_model(binder, config, planned);
   KVASIR_RETURN_IF_ERROR(binder.status());
+  if (!file.integers().empty())
+    return unsupported(fmt::format("tensor '{}' has type {}: weights are never of it",
+                                   file.integers()[0].name, file.integers()[0].type));
   config.parameter_count = 0;
   for (const TensorInfo& t : file.tensors()) {
     config.parameter_count += t.view.elements();

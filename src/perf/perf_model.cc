@@ -19,9 +19,6 @@ constexpr uint32_t kPhasesPerLayer = 4;
 // Pieces that attention is cut into for each thread (models/attention_plan.cc).
 constexpr uint32_t kPiecesPerThread = 8;
 constexpr uint32_t kTilePositions = 16;  // that lie together in K (kernels/generic/kv_address.h)
-// As many rows at least end with the last layer's K and V, or none (models/last_rows.cc). Predicted as if so
-// many never did, lest one row more be predicted to take less time.
-constexpr uint32_t kLeastLeftOut = 8;
 constexpr uint64_t kCachedBytes = uint64_t{1} << 20;
 
 double divide_up(double a, double b) {
@@ -309,21 +306,6 @@ void PerfModel::add(StepLoad& load, const StepRows& sequence, LogitRows logits) 
   load.left_out_attention -= calls_of(end, last).all;
 }
 
-void PerfModel::add_all(StepLoad& load, std::span<const StepRows> sequences, LogitRows logits) const {
-  uint32_t first = 0, further = logits.rows;
-  for (const StepRows& s : sequences) first += s.rows > 0 ? 1 : 0;
-  first = std::min(first, logits.rows);
-  further -= first;
-  for (const StepRows& s : sequences) {
-    if (s.rows == 0) continue;
-    const uint32_t one = first > 0 ? 1 : 0, more = std::min(further, s.rows - one);
-    first -= one;
-    further -= more;
-    add(load, s, one + more);
-  }
-  load.logits = logits;
-}
-
 bool PerfModel::rows_stand_alone(const StepLoad& load, const Group& group) const {
   if (load.most_rows > 1) return false;
   const uint32_t seen = load.most_positions - first_visible(group.window, load.most_positions - 1);
@@ -369,24 +351,6 @@ double PerfModel::barriers_of(const StepLoad& load) const {
 double PerfModel::rest_seconds(const StepLoad& load) const {
   return divide_up(load.rows, options_.threads) * rest_.ready * ready_part(load) +
          barriers_of(load) * rest_.barrier + (load.logits.rows - load.logits.whole) * rest_.scan;
-}
-
-StepSeconds PerfModel::left_out_seconds(const StepLoad& load) const {
-  StepSeconds out{};
-  if (load.left_out <= kLeastLeftOut) return out;
-  const uint32_t rows = load.left_out - kLeastLeftOut;
-  const auto at = [&](uint32_t n) -> const StepSeconds& {
-    return by_rows_[std::min<size_t>(n, by_rows_.size() - 1)];
-  };
-  for (const StepPart part : {StepPart::kStream, StepPart::kCompute}) {
-    const auto i = static_cast<size_t>(part);
-    out[i] = last_part_ * (at(load.rows)[i] - at(load.rows - rows)[i]);
-  }
-  out[static_cast<size_t>(StepPart::kAttention)] =
-      load.left_out_attention / options_.threads * rows / load.left_out;
-  out[static_cast<size_t>(StepPart::kRest)] =
-      rows * (rest_.shared + rest_.norms / 2 / options_.threads) / config_.layers;
-  return out;
 }
 
 StepPrediction PerfModel::predict(const StepLoad& load) const {

@@ -3,6 +3,13 @@
 #include "perf/perf_model.h"
 
 namespace kvasir {
+namespace {
+
+// As many rows at least end with the last layer's K and V, or none (models/last_rows.cc). Predicted as if so
+// many never did, lest one row more be predicted to take less time.
+constexpr uint32_t kLeastLeftOut = 8;
+
+}  // namespace
 
 void StepLoad::repeat(uint32_t times) {
   rows *= times;
@@ -52,6 +59,39 @@ uint32_t StepCosts::most_rows(const StepLoad& load, uint32_t context, uint32_t l
     (fits(middle) ? low : high) = middle;
   }
   return low;
+}
+
+void PerfModel::add_all(StepLoad& load, std::span<const StepRows> sequences, LogitRows logits) const {
+  uint32_t first = 0, further = logits.rows;
+  for (const StepRows& s : sequences) first += s.rows > 0 ? 1 : 0;
+  first = std::min(first, logits.rows);
+  further -= first;
+  for (const StepRows& s : sequences) {
+    if (s.rows == 0) continue;
+    const uint32_t one = first > 0 ? 1 : 0, more = std::min(further, s.rows - one);
+    first -= one;
+    further -= more;
+    add(load, s, one + more);
+  }
+  load.logits = logits;
+}
+
+StepSeconds PerfModel::left_out_seconds(const StepLoad& load) const {
+  StepSeconds out{};
+  if (load.left_out <= kLeastLeftOut) return out;
+  const uint32_t rows = load.left_out - kLeastLeftOut;
+  const auto at = [&](uint32_t n) -> const StepSeconds& {
+    return by_rows_[std::min<size_t>(n, by_rows_.size() - 1)];
+  };
+  for (const StepPart part : {StepPart::kStream, StepPart::kCompute}) {
+    const auto i = static_cast<size_t>(part);
+    out[i] = last_part_ * (at(load.rows)[i] - at(load.rows - rows)[i]);
+  }
+  out[static_cast<size_t>(StepPart::kAttention)] =
+      load.left_out_attention / options_.threads * rows / load.left_out;
+  out[static_cast<size_t>(StepPart::kRest)] =
+      rows * (rest_.shared + rest_.norms / 2 / options_.threads) / config_.layers;
+  return out;
 }
 
 }  // namespace kvasir

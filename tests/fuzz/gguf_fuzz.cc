@@ -37,6 +37,10 @@ void use(const GgufFile& file, std::span<const std::byte> bytes) {
     dequantize(view.type, view.data + view.bytes() - type.block_bytes, values.size(), values.data());
     file.release(tensor);
   }
+  for (const IntegerTensor& tensor : file.integers()) {
+    CHECK(file.find_integers(tensor.name) == &tensor);
+    CHECK(!tensor.values().empty());
+  }
 }
 
 }  // namespace
