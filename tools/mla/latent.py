@@ -1,12 +1,13 @@
 """Grouped-query attention as multi-head latent attention, in closed form from calibration statistics.
 
-After TransMLA (arXiv 2502.07864): per rotary frequency the keys of all KV heads are turned among themselves (which
-commutes with RoPE) so that one combined head holds most of their energy; it keeps RoPE and becomes the shared key. What
-is left of the keys loses RoPE and is factorised together with the values.
+After TransMLA (arXiv 2502.07864): per rotary frequency the keys of all KV heads are mixed (which commutes with RoPE)
+so that one combined head holds most of their energy; it keeps RoPE and becomes the shared key. What is left of the keys
+loses RoPE and is factorised together with the values.
 
-Two things are ours. A rotation that is dropped is replaced by its mean under the attention of the calibration text, a
-complex number per query head and frequency. And the norm that the latent goes through is made the identity: its input
-is so small that the norm's epsilon is all it divides by, and its weight brings the scale back."""
+Three things are ours. The mixture is of complex numbers, a pair of a key being one, and its energy counts as much as
+the queries that meet it are large. A rotation that is dropped is replaced by its mean under the attention of the
+calibration text, a complex number per query head and frequency. And the norm that the latent goes through is made the
+identity: its input is so small that the norm's epsilon is all it divides by, and its weight brings the scale back."""
 
 import dataclasses
 
@@ -38,45 +39,35 @@ class Latent:
     norm: torch.Tensor
     k_b: torch.Tensor
     v_b: torch.Tensor
-
-
-def by_distance(weights):
-    """Sums of causal attention weights [batch, heads, T, T] along diagonals: [heads, T]."""
-    total = weights.sum(0)
-    size = total.shape[-1]
-    distance = (torch.arange(size)[:, None] - torch.arange(size)[None, :]).clamp(min=0)
-    flat = torch.zeros(total.shape[0], size)
-    return flat.index_add_(1, distance.flatten(), total.flatten(1))
-
-
-def collect(model, sequences):
-    """Statistics of every layer, from the model as it is."""
-    c = model.config
-    moments = [torch.zeros(c.hidden, c.hidden) for _ in range(c.layers)]
-    spread = [torch.zeros(c.heads, sequences.shape[1]) for _ in range(c.layers)]
-
-    def attention(index, h):
-        rows = h.flatten(0, 1)
-        moments[index] += rows.T @ rows
-        return model.attention(index, h, lambda weights: spread[index].add_(by_distance(weights)))
-
-    for sequence in sequences:
-        model.logits(sequence[None], attention)
-    count = sequences.numel()
-    return [Statistics(m / count, s) for m, s in zip(moments, spread)]
+    output: torch.Tensor  # [hidden, heads * head_dim]
 
 
 def as_complex(weight, heads):
-    """Rows of interleaved pairs as [heads, frequencies, 2, hidden]."""
-    return weight.unflatten(0, (heads, -1, 2))
+    """Rows of interleaved pairs as complex [heads, frequencies, hidden]."""
+    pairs = weight.unflatten(0, (heads, -1, 2))
+    return torch.complex(pairs[:, :, 0], pairs[:, :, 1])
 
 
-def key_turns(keys, moment):
-    """Per frequency the orthogonal [kv_heads, kv_heads] whose row j is the j-th principal direction of the KV heads'
-    keys, both parts of a pair together: [frequencies, kv_heads, kv_heads]. keys: [kv_heads, frequencies, 2, hidden]."""
-    covariance = torch.einsum("gfph,hi,efpi->fge", keys, moment, keys)
-    _, vectors = torch.linalg.eigh(covariance.double())
-    return vectors.flip(-1).transpose(-1, -2).float()
+def as_pairs(rows):
+    """The other way: complex [.., frequencies, width] as [.., frequencies, 2, width]."""
+    return torch.stack((rows.real, rows.imag), -2)
+
+
+def energies(rows, moment):
+    """E|row h|^2 of complex [.., hidden]."""
+    return sum((part @ moment * part).sum(-1) for part in (rows.real, rows.imag))
+
+
+def key_mixtures(keys, queries, moment):
+    """Per frequency how combined keys are mixed of the KV heads', those of most energy as the queries see it first:
+    complex [frequencies, combined, kv_heads]; and the inverse. keys: [kv_heads, frequencies, hidden]; queries:
+    [heads, frequencies, hidden]."""
+    met = energies(queries, moment).unflatten(0, (len(keys), -1)).sum(1)  # [kv_heads, frequencies]
+    size = (met / met.mean(0)).clamp(min=1e-3).sqrt().T[:, :, None].to(keys.dtype)
+    covariance = torch.einsum("gfh,hi,efi->fge", keys, moment.to(keys.dtype), keys.conj()) * size * size.mT
+    _, vectors = torch.linalg.eigh(covariance.to(torch.complex128))
+    vectors = vectors.flip(-1).to(keys.dtype)
+    return vectors.mH * size.mT, vectors / size
 
 
 def mean_rotation(distances, base, width):
@@ -85,14 +76,6 @@ def mean_rotation(distances, base, width):
     turns = torch.exp(1j * torch.arange(distances.shape[1], dtype=torch.float64)[:, None] * angles)
     share = distances.double() / distances.double().sum(1, keepdim=True)
     return (share.to(turns.dtype) @ turns).to(torch.complex64)
-
-
-def times_mean(queries, means):
-    """Query rows [heads, frequencies, 2, hidden] turned and shrunk by the mean rotation between query and key: a score
-    is Re(conj(k) q) with q turned forward by the distance."""
-    real, imaginary = means.real[..., None], means.imag[..., None]
-    a, b = queries[:, :, 0], queries[:, :, 1]
-    return torch.stack((a * real - b * imaginary, b * real + a * imaginary), 2)
 
 
 def root(matrix):
@@ -115,15 +98,16 @@ def convert(model, index, statistics, rank, key_weight=1.0):
     group, dim = c.heads // c.kv_heads, c.head_dim
     keys = as_complex(model.layer(index, "attn_k"), c.kv_heads)
     queries = as_complex(model.layer(index, "attn_q"), c.heads)
-    turns = key_turns(keys, moment)
-    turned = torch.einsum("fjg,gfph->jfph", turns, keys)  # combined heads, by energy
-    of_head = turns.repeat_interleave(group, 2)  # [frequencies, combined, heads]
-    rope_q = torch.einsum("fn,nfph->nfph", of_head[:, 0], queries)
-    plain_q = times_mean(queries, mean_rotation(statistics.distances, c.rope_base, dim))
+    mixed, back_of = key_mixtures(keys, queries, moment)
+    combined = torch.einsum("fjg,gfh->jfh", mixed, keys)  # by energy
+    # A score is Re(conj(key) query).
+    of_head = back_of.conj().repeat_interleave(group, 1)  # [frequencies, heads, combined]
+    rope_q = of_head[:, :, 0].T[..., None] * queries
+    plain_q = queries * mean_rotation(statistics.distances, c.rope_base, dim)[..., None]
 
     # What meets the rest of the keys: E[u u^T] of the queries as they appear there; and of the values, the output.
-    rest = turned[1:].flatten(0, 2)
-    met = torch.einsum("fjn,nfph->njfph", of_head[:, 1:], plain_q).flatten(1, 3)
+    rest = as_pairs(combined[1:]).flatten(0, 2)
+    met = as_pairs(torch.einsum("fnj,nfh->njfh", of_head[:, :, 1:], plain_q)).flatten(1, 3)
     key_metric = torch.einsum("nah,hi,nbi->ab", met, moment, met)
     output = model.layer(index, "attn_output").unflatten(1, (c.kv_heads, group, dim))
     value_metric = torch.einsum("ogna,ognb->gab", output, output)
@@ -140,19 +124,21 @@ def convert(model, index, statistics, rank, key_weight=1.0):
     rest_back = (roots[0][1] @ back[0] / scale[0]).unflatten(0, (c.kv_heads - 1, -1, 2))
     values_back = (roots[1][1] @ back[1] / scale[1]).unflatten(0, (c.kv_heads, dim))
 
-    key_back = torch.einsum("fjg,jfpr->gfpr", turns[:, 1:], rest_back).flatten(1, 2)
+    rest_back = torch.complex(rest_back[:, :, 0], rest_back[:, :, 1])
+    key_back = as_pairs(torch.einsum("fgj,jfr->gfr", back_of[:, :, 1:], rest_back)).flatten(1, 2)
     size = torch.einsum("rh,hi,ri->", latent, moment, latent) / rank
     small = (INPUT * c.eps / size) ** 0.5
-    q = torch.cat((plain_q.flatten(1, 2), rope_q.flatten(1, 2)), 1).flatten(0, 1) * 2 ** 0.5
+    q = torch.cat((as_pairs(plain_q).flatten(1, 2), as_pairs(rope_q).flatten(1, 2)), 1).flatten(0, 1) * 2 ** 0.5
     unit = size ** -0.5  # latents of about one, as f16 likes them
-    return Latent(q=q, kv_a=torch.cat((latent * small, turned[0].flatten(0, 1))),
+    return Latent(q=q, kv_a=torch.cat((latent * small, as_pairs(combined[0]).flatten(0, 1))),
                   norm=torch.full((rank,), float(c.eps ** 0.5 * unit / small)),
                   k_b=(key_back / unit).transpose(1, 2).repeat_interleave(group, 0),
-                  v_b=(values_back / unit).repeat_interleave(group, 0))
+                  v_b=(values_back / unit).repeat_interleave(group, 0), output=model.layer(index, "attn_output"))
 
 
-def attention(model, index, weights, h):
-    """The converted layer over normed rows h, as DeepSeek's definition has it: nothing absorbed."""
+def mixed_values(model, weights, h):
+    """What the heads of the converted layer give over normed rows h, as DeepSeek's definition has it: nothing
+    absorbed."""
     c, rank = model.config, weights.norm.numel()
     q = (h @ weights.q.T).unflatten(-1, (c.heads, -1)).transpose(1, 2)
     row = h @ weights.kv_a.T
@@ -160,5 +146,9 @@ def attention(model, index, weights, h):
     k = torch.cat((latent @ weights.k_b, turn(row[:, None, :, rank:], c.rope_base).expand(-1, c.heads, -1, -1)), -1)
     q = torch.cat((q[..., :c.head_dim], turn(q[..., c.head_dim:], c.rope_base)), -1)
     weigh = softmax_weights(q, k, (2 * c.head_dim) ** -0.5)
-    out = (weigh @ (latent @ weights.v_b.transpose(-1, -2))).transpose(1, 2).flatten(2)
-    return out @ model.layer(index, "attn_output").T
+    return (weigh @ (latent @ weights.v_b.transpose(-1, -2))).transpose(1, 2).flatten(2)
+
+
+def attention(model, weights, h):
+    """The attention part of the converted layer over normed rows h."""
+    return mixed_values(model, weights, h) @ weights.output.T

@@ -88,18 +88,25 @@ class LlamaModel:
         out = (weights @ v.repeat_interleave(group, 1)).transpose(1, 2).flatten(2)
         return out @ self.layer(index, "attn_output").T
 
+    def attention_input(self, index, x):
+        return rms_norm(x, self.layer(index, "attn_norm"), self.config.eps)
+
+    def feed_forward(self, index, x):
+        """What layer `index` adds to x behind its attention part."""
+        h = rms_norm(x, self.layer(index, "ffn_norm"), self.config.eps)
+        gate = torch.nn.functional.silu(h @ self.layer(index, "ffn_gate").T)
+        return (gate * (h @ self.layer(index, "ffn_up").T)) @ self.layer(index, "ffn_down").T
+
+    def head(self):
+        return self.weights.get("output.weight", self.weights["token_embd.weight"])
+
     def logits(self, tokens, attention=None):
         """Logits of tokens[batch, positions]; attention(index, h) in place of the model's own."""
-        c = self.config
         x = self.weights["token_embd.weight"][tokens]
-        for index in range(c.layers):
-            h = rms_norm(x, self.layer(index, "attn_norm"), c.eps)
-            x = x + (attention or self.attention)(index, h)
-            h = rms_norm(x, self.layer(index, "ffn_norm"), c.eps)
-            gate = torch.nn.functional.silu(h @ self.layer(index, "ffn_gate").T)
-            x = x + (gate * (h @ self.layer(index, "ffn_up").T)) @ self.layer(index, "ffn_down").T
-        x = rms_norm(x, self.weights["output_norm.weight"], c.eps)
-        return x @ self.weights.get("output.weight", self.weights["token_embd.weight"]).T
+        for index in range(self.config.layers):
+            x = x + (attention or self.attention)(index, self.attention_input(index, x))
+            x = x + self.feed_forward(index, x)
+        return rms_norm(x, self.weights["output_norm.weight"], self.config.eps) @ self.head().T
 
 
 def perplexity(model, sequences, attention=None):

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Turns a llama-like GGUF model's grouped-query attention into multi-head latent attention and writes it as a DeepSeek-V2
-file, which Kvasir and llama.cpp open.
+"""Turns a llama-like GGUF model's grouped-query attention into multi-head latent attention and writes it as a
+DeepSeek-V2 file, which Kvasir and llama.cpp open.
 
     tools/mla/make_mla_model.py MODEL.gguf --calibrate TEXT --held-out TEXT --rank 128 [--rank 64 ...] --out NAME
 
 For each rank writes NAME-<rank>.gguf and prints the perplexity of the held-out text beside the original's, and what a
-token's cache row takes. The factorisation is closed-form (latent.py), from some thousand tokens of the calibration text;
-nothing is trained. Needs torch, tokenizers and gguf (`make goldens` installs them in .venv-peers).
+token's cache row takes. The factorisation is closed-form (latent.py, conversion.py), from some thousand tokens of the
+calibration text: a text file, or what `kvasir dump-hidden` wrote. --heal 12 also trains each layer for twelve steps as
+it is converted (heal.py), some four minutes of a core for SmolLM2-135M; docs/mla.md has what that gave. Needs
+torch, tokenizers and gguf (`make goldens` installs them in .venv-peers).
 """
 
 import argparse
@@ -17,13 +19,17 @@ import gguf
 import numpy as np
 import torch
 
+import conversion
 import latent
 from llama_model import LlamaModel, perplexity
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "golden"))
 import text_tokens  # noqa: E402
 
-KEPT = ("attn_norm", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "attn_output")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "train_heads"))
+from hidden_dump import HiddenDump  # noqa: E402
+
+KEPT = ("attn_norm", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
 
 
 def metadata(reader):
@@ -31,7 +37,12 @@ def metadata(reader):
 
 
 def sequences(reader, path, length, count):
-    ids = text_tokens.encode(metadata(reader), path.read_text(errors="replace"))
+    if path.suffix == ".safetensors":
+        dump = HiddenDump(path)
+        spans = zip(dump.starts[:-1], dump.starts[1:])
+        ids = [int(t) for first, last in spans for t in dump.tokens[first:first + (last - first) // length * length]]
+    else:
+        ids = text_tokens.encode(metadata(reader), path.read_text(errors="replace"))
     count = min(count, len(ids) // length)
     if count == 0:
         sys.exit(f"{path} has {len(ids)} tokens: at least {length} are needed")
@@ -92,41 +103,63 @@ def write(model, layers, rank, path, stored):
         add("attn_kv_a_norm", layer.norm, plain)
         add("attn_k_b", layer.k_b)
         add("attn_v_b", layer.v_b)
+        add("attn_output", layer.output)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("--calibrate", type=pathlib.Path, required=True)
-    parser.add_argument("--held-out", type=pathlib.Path, required=True)
-    parser.add_argument("--rank", type=int, action="append", required=True)
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--calibrate", type=pathlib.Path, required=True, help="text, or a dump of `kvasir dump-hidden`")
+    parser.add_argument("--held-out", type=pathlib.Path, required=True, help="text to measure on")
+    parser.add_argument("--rank", type=int, action="append", required=True, help="values of a latent; may be repeated")
+    parser.add_argument("--out", required=True, help="what the files' names begin with")
     parser.add_argument("--tokens", type=int, default=16384, help="of calibration text (%(default)s)")
-    parser.add_argument("--length", type=int, default=512, help="of a sequence (%(default)s)")
+    parser.add_argument("--length", type=int, default=512, help="of a held-out sequence (%(default)s)")
+    parser.add_argument("--piece", type=int, default=256, help="length of a sequence to learn from (%(default)s)")
     parser.add_argument("--tests", type=int, default=8, help="held-out sequences (%(default)s)")
     parser.add_argument("--key-weight", type=float, default=1.0, help="of keys against values (%(default)s)")
     parser.add_argument("--store", default="Q8_0", help="format of new matrices (%(default)s)")
-    options = parser.parse_args()
-    model = LlamaModel(options.model)
-    c = model.config
-    with torch.inference_mode():
-        given = sequences(model.reader, options.calibrate, options.length, options.tokens // options.length)
-        held = sequences(model.reader, options.held_out, options.length, options.tests)
-        statistics = latent.collect(model, given)
-        original = perplexity(model, held)
+    parser.add_argument("--heal", type=int, default=0, metavar="STEPS",
+                        help="train each layer for so many steps of 8 pieces as it is converted (%(default)s)")
+    parser.add_argument("--rate", type=float, default=5e-4, help="of learning (%(default)s)")
+    parser.add_argument("--threads", type=int, help="of the CPU")
+    return parser.parse_args()
+
+
+class Report:
+    """Writes files and prints their perplexities beside the original's."""
+
+    def __init__(self, model, held, options):
+        self.model, self.held, self.options = model, held, options
+        c = model.config
+        self.original = perplexity(model, held)
         print(f"{'':12} {'KV bytes/token':>14} {'perplexity':>11} {'ratio':>7}   ({held.numel()} held-out tokens)")
-        print(f"{'original':12} {4 * c.kv_heads * c.head_dim * c.layers:14} {original:11.3f} {1:7.3f}", flush=True)
-        for rank in options.rank:
-            layers = [latent.convert(model, i, s, rank, options.key_weight) for i, s in enumerate(statistics)]
-            path = pathlib.Path(f"{options.out}-{rank}.gguf")
-            write(model, layers, rank, path, gguf.GGMLQuantizationType[options.store])
-            loss = perplexity(model, held, lambda i, h, layers=layers: latent.attention(model, i, layers[i], h))
-            row = 2 * (rank + c.head_dim) * c.layers
-            print(f"{f'rank {rank}':12} {row:14} {loss:11.3f} {loss / original:7.3f}   {path}", flush=True)
+        print(f"{'original':12} {4 * c.kv_heads * c.head_dim * c.layers:14} {self.original:11.3f} {1:7.3f}", flush=True)
+
+    def add(self, rank, layers):
+        model, path = self.model, pathlib.Path(f"{self.options.out}-{rank}.gguf")
+        write(model, layers, rank, path, gguf.GGMLQuantizationType[self.options.store])
+        loss = perplexity(model, self.held, lambda i, h: latent.attention(model, layers[i], h))
+        row = 2 * (rank + model.config.head_dim) * model.config.layers
+        print(f"{f'rank {rank}':12} {row:14} {loss:11.3f} {loss / self.original:7.3f}   {path}", flush=True)
+
+
+def main():
+    options = parse()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    model = LlamaModel(options.model)
+    with torch.no_grad():
+        given = sequences(model.reader, options.calibrate, options.piece, options.tokens // options.piece)
+        report = Report(model, sequences(model.reader, options.held_out, options.length, options.tests), options)
+    for rank in options.rank:
+        with torch.no_grad():
+            layers = conversion.convert(model, given, rank, options.key_weight, options.heal, options.rate)
+            report.add(rank, layers)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""An EAGLE-3 head (Li et al., arXiv 2503.01840): one decoder layer over the next token's embedding and the
-target's hidden states at three points, trained on guesses that follow its own guesses ("training-time test").
+"""An EAGLE head (Li et al., arXiv 2401.15077): one decoder layer over the next token's embedding beside what the
+target's output head read last, trained also on guesses that follow its own guesses (arXiv 2503.01840).
 
-Row t reads the token t+1 and the features of token t, and guesses token t+2. The guess after it reads token t+2
-and the row's own output in place of features; it sees the rows up to t, and those of its own chain.
+Row t reads the token t+1 and the output state of token t; what it gives stands for the output state of token t+1,
+and so guesses token t+2. The guess after it reads token t+2 and the row's own result; it sees the rows up to t, and
+those of its own chain.
 """
 
 import numpy
 import torch
-from torch.nn.functional import linear, silu
+from torch.nn.functional import linear, scaled_dot_product_attention, silu
+
+from divergence import Divergence, said_by
 
 
 def rms(x, weight, eps):
@@ -31,46 +34,55 @@ def paired(weight, heads):
 
 
 class Eagle(torch.nn.Module):
-    def __init__(self, target, spread, scale):
-        """spread [3 * width]: the deviation of each feature, by which it is divided; the layer begins as the
-        target's last one on its third feature, whose rows are `scale` times as large as those in here."""
+    """Begins with the matrices of the target's last layer, and as a head that knows nothing: fc, o and down are zero
+    until eagle_start.py fits them. Inside, fc and the attention read numbers of about one; tensors() has the scales
+    in the matrices."""
+
+    def __init__(self, target, spread):
+        """spread [width]: the deviation of each value of the output states."""
         super().__init__()
         d, self.target = target.width, target
         self.eps, self.base = target.eps, target.rope_base
         self.register_buffer("spread", spread)
+        self.register_buffer("pair_scale", torch.cat([torch.full((d,), 1 / target.embedding.std().item()), 1 / spread]))
+        norm = target.output_norm.abs()
+        self.register_buffer("attention_scale", 1 / norm.clamp(min=0.05 * norm.median().item()))
         parameter = torch.nn.Parameter
-        fc = torch.zeros(d, 3 * d)
-        fc[:, 2 * d:] = torch.diag(spread[2 * d:] / scale)
-        self.fc = parameter(fc)
         last = target.last_layer()
-        for name, heads in (("q", target.heads), ("k", target.kv_heads)):
-            setattr(self, name, parameter(torch.cat([torch.zeros_like(last[name]), paired(last[name], heads)], 1)))
-        self.v = parameter(torch.cat([torch.zeros_like(last["v"]), last["v"]], 1))
-        self.o, self.down = parameter(last["o"] / scale), parameter(last["down"] / scale)
+        self.fc, self.fc_bias = parameter(torch.zeros(d, 2 * d)), parameter(torch.zeros(d))
+        self.q = parameter(paired(last["q"], target.heads) * last["attn_norm"])
+        self.k = parameter(paired(last["k"], target.kv_heads) * last["attn_norm"])
+        self.v = parameter(last["v"] * last["attn_norm"])
+        self.o, self.down = parameter(torch.zeros_like(last["o"])), parameter(torch.zeros_like(last["down"]))
         self.gate, self.up = parameter(last["gate"].clone()), parameter(last["up"].clone())
-        self.embedding_norm, self.norm = parameter(torch.ones(d)), parameter(target.output_norm.clone())
-        self.hidden_norm, self.ffn_norm = parameter(last["attn_norm"].clone()), parameter(last["ffn_norm"].clone())
+        self.ffn_norm = parameter(last["ffn_norm"].clone())
 
-    def fuse(self, features):
-        return linear(features.float() / self.spread, self.fc)
+    def pairs(self, embedding, state):
+        """What fc reads."""
+        return torch.cat([embedding, state.float()], -1) * self.pair_scale
+
+    def enter(self, embedding, state):
+        return linear(self.pairs(embedding, state), self.fc, self.fc_bias).float()
 
     def heads_of(self, x, weight, heads, positions=None):
         y = linear(x, weight).float()
         y = y.view(*y.shape[:2], heads, -1).transpose(1, 2)
         return y if positions is None else rotate(y, positions, self.base)
 
-    def layer(self, hidden, embedding, step, seen):
-        """One step of all chains: hidden [batch, rows, width] and the embeddings beside it. `seen` has the keys
-        and values of the steps before it, and takes those of this one."""
-        t = self.target
-        x = torch.cat([rms(embedding, self.embedding_norm, self.eps), rms(hidden, self.hidden_norm, self.eps)], -1)
-        positions = torch.arange(x.shape[1]) + step
-        q = self.heads_of(x, self.q, t.heads, positions) * t.head_dim ** -0.5
+    def attend(self, x, step, seen):
+        """What the heads give at one step of all chains, [batch, rows, heads * head_dim]. `seen` has the keys and
+        values of the steps before it, and takes those of this one."""
+        t, rows = self.target, x.shape[1]
+        x = x * self.attention_scale
+        positions = torch.arange(rows) + step
+        q = self.heads_of(x, self.q, t.heads, positions)
         share = t.heads // t.kv_heads
         k = self.heads_of(x, self.k, t.kv_heads, positions).repeat_interleave(share, 1)
         v = self.heads_of(x, self.v, t.kv_heads).repeat_interleave(share, 1)
         seen.append((k, v))
-        rows = x.shape[1]
+        if step == 0:
+            return scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        q = q * t.head_dim ** -0.5
         scores = (q @ seen[0][0].transpose(-1, -2)).float()
         scores = scores.masked_fill(torch.ones(rows, rows, dtype=torch.bool).triu(1), float("-inf"))
         own = [(q * key).sum(-1, keepdim=True).float() for key, _ in seen[1:]]
@@ -78,31 +90,48 @@ class Eagle(torch.nn.Module):
         mixed = weights[..., :rows] @ seen[0][1]
         for i, (_, value) in enumerate(seen[1:]):
             mixed = mixed + weights[..., rows + i:rows + i + 1] * value
-        hidden = hidden + linear(mixed.transpose(1, 2).flatten(2), self.o)
-        x = rms(hidden, self.ffn_norm, self.eps)
-        return hidden + linear(silu(linear(x, self.gate)) * linear(x, self.up), self.down)
+        return mixed.transpose(1, 2).flatten(2)
 
-    def guess_states(self, hidden):
-        """What goes through the target's output head."""
-        return rms(hidden, self.norm, self.eps)
+    def gated(self, x):
+        """What `down` reads."""
+        x = rms(x, self.ffn_norm, self.eps)
+        return silu(linear(x, self.gate)) * linear(x, self.up)
+
+    def layer(self, state, embedding, step, seen):
+        """One step of all chains: states [batch, rows, width] and the embeddings beside them, to the next states."""
+        x = self.enter(embedding, state)
+        x = x + linear(self.attend(x, step, seen), self.o)
+        return x + linear(self.gated(x), self.down)
+
+    @torch.no_grad()
+    def take(self, named):
+        """What tensors() gave, perhaps from a file."""
+        for name in self.tensors():
+            getattr(self, self.own_name(name)).copy_(named[name].float() / self.scale_of(name))
+
+    @staticmethod
+    def own_name(name):
+        known = {"fc.weight": "fc", "fc.bias": "fc_bias", "layers.0.post_attention_layernorm.weight": "ffn_norm"}
+        return known.get(name) or name.split(".")[3].removesuffix("_proj")
+
+    def scale_of(self, name):
+        """What our columns are multiplied with in the file."""
+        if name == "fc.weight":
+            return self.pair_scale
+        return self.attention_scale if name.split(".")[-2] in ("q_proj", "k_proj", "v_proj") else 1
 
     def tensors(self):
-        """Under the names of EAGLE-3's own files; the features' spread is part of fc."""
-        named = {"fc.weight": self.fc / self.spread, "norm.weight": self.norm,
-                 "midlayer.input_layernorm.weight": self.embedding_norm,
-                 "midlayer.hidden_norm.weight": self.hidden_norm,
-                 "midlayer.post_attention_layernorm.weight": self.ffn_norm}
-        for name in ("q", "k", "v", "o"):
-            named[f"midlayer.self_attn.{name}_proj.weight"] = getattr(self, name)
-        for name in ("gate", "up", "down"):
-            named[f"midlayer.mlp.{name}_proj.weight"] = getattr(self, name)
-        return {name: tensor.detach() for name, tensor in named.items()}
+        """Under the names of EAGLE's own files."""
+        names = ["fc.weight", "fc.bias", "layers.0.post_attention_layernorm.weight"]
+        names += [f"layers.0.self_attn.{part}_proj.weight" for part in "qkvo"]
+        names += [f"layers.0.mlp.{part}_proj.weight" for part in ("gate", "up", "down")]
+        return {name: getattr(self, self.own_name(name)).detach() * self.scale_of(name) for name in names}
 
 
 class Batch:
-    """Some sequences of the stream, padded to the longest: tokens, features and output states of each row."""
+    """Some sequences of the stream, padded to the longest: tokens and output states of each row."""
 
-    def __init__(self, stream, features, outputs, sequences, answers_only=False):
+    def __init__(self, stream, outputs, sequences, answers_only=False):
         """answers_only: rows begin with the last token of the prompt."""
         starts, ends = stream.starts[sequences], stream.ends[sequences]
         if answers_only:
@@ -113,7 +142,6 @@ class Batch:
         self.answer = torch.from_numpy(stream.answers[sequences] - starts)
         index = torch.minimum(index, torch.from_numpy(ends)[:, None] - 1)
         self.tokens = torch.from_numpy(stream.tokens)[index]
-        self.features = features[index]
         self.outputs = outputs[index]
 
     def counts(self, step):
@@ -127,24 +155,23 @@ class Batch:
 
 
 def steps_of(model, batch, embedding, steps):
-    """Hidden states of each step of the chains."""
-    seen, hidden = [], model.fuse(batch.features)
+    """States of each step of the chains."""
+    seen, state = [], batch.outputs
     for step in range(steps):
-        beside = embedding[batch.later(batch.tokens, 1 + step)]
-        hidden = model.layer(hidden, beside, step, seen)
-        yield step, hidden
+        state = model.layer(state, embedding[batch.later(batch.tokens, 1 + step)], step, seen)
+        yield step, state
 
 
-def loss_of(model, batch, target, rows_of_head, steps, decay):
-    """Divergence from what the target itself says at the guesses' places, a later step counting less."""
-    total = 0
-    for step, hidden in steps_of(model, batch, target.embedding, steps):
+def loss_of(model, batch, target, rows_of_head, steps, decay, closeness):
+    """How far guesses are from what the target itself says at their places, a later step counting less; and, by the
+    weight `closeness`, how far states are from its states."""
+    said, total = said_by(batch.outputs, rows_of_head), 0
+    for step, state in steps_of(model, batch, target.embedding, steps):
         counts = batch.counts(step)
-        with torch.no_grad():
-            wanted = batch.later(batch.outputs, 1 + step)[counts].float()
-            teacher = torch.log_softmax((wanted @ rows_of_head.T).float(), -1)
-        student = torch.log_softmax((model.guess_states(hidden[counts]) @ rows_of_head.T).float(), -1)
-        total = total + decay ** step * (teacher.exp() * (teacher - student)).sum(-1).mean()
+        states = state[counts].float()
+        apart = (states - batch.later(batch.outputs, 1 + step)[counts].float()) / model.spread
+        total = total + decay ** step * (Divergence.apply(states, rows_of_head, batch.later(said, 1 + step)[counts])
+                                         + closeness * apart.pow(2).mean())
     return total
 
 
@@ -156,9 +183,9 @@ def measure(model, batches, target, vocabulary, steps):
     rows_of_head = target.head[vocabulary]
     for batch in batches:
         chain = torch.ones(batch.tokens.shape, dtype=torch.bool)
-        for step, hidden in steps_of(model, batch, target.embedding, steps):
+        for step, state in steps_of(model, batch, target.embedding, steps):
             counts = batch.counts(step)
-            token = vocabulary[(model.guess_states(hidden) @ rows_of_head.T).argmax(-1)]
+            token = vocabulary[(state.float() @ rows_of_head.T).argmax(-1)]
             hit = (token == batch.later(batch.tokens, 2 + step)) & counts
             chain = chain & hit & batch.counts(0)
             right[step] += hit.sum()

@@ -2,15 +2,18 @@
 
 import torch
 
+from divergence import Divergence, said_by
+
 
 class ResBlocks(torch.nn.Module):
-    """x + silu(W x + b), as often as there are layers; the identity at first."""
+    """x + silu(W x + b), as often as there are layers; near the identity at first, no layer like another, for those
+    that are alike would learn the same."""
 
     def __init__(self, width, layers):
         super().__init__()
         self.layers = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(layers))
         for layer in self.layers:
-            torch.nn.init.zeros_(layer.weight)
+            torch.nn.init.normal_(layer.weight, std=0.003)
             torch.nn.init.zeros_(layer.bias)
 
     def forward(self, x):
@@ -56,17 +59,13 @@ class Spans:
 def loss_of(model, hidden, rows_of_head, spans, begins, weights):
     """Mean over the guesses of the divergence from what the target itself says at their places."""
     t, valid = spans.rows(begins)
-    span = spans.length + spans.heads
-    around = begins[:, None] + torch.arange(1, span + 1)
-    with torch.no_grad():
-        teacher = torch.log_softmax((hidden[around].float() @ rows_of_head.T).float(), -1)
-    guesses = model(hidden[t].float())
+    around = begins[:, None] + torch.arange(1, spans.length + spans.heads + 1)
+    said = said_by(hidden[around], rows_of_head)
     total = 0
-    for i in range(spans.heads):
-        student = torch.log_softmax((guesses[i] @ rows_of_head.T).float(), -1)
-        wanted = teacher[:, i:i + spans.length]
-        divergence = (wanted.exp() * (wanted - student)).sum(-1)
-        total = total + weights[i] * (divergence * valid[i]).sum() / valid[i].sum().clamp(min=1)
+    for i, head in enumerate(model.heads):
+        guessed = head(hidden[t[valid[i]]].float())
+        wanted = said[:, i:i + spans.length][valid[i]]
+        total = total + weights[i] * Divergence.apply(guessed.float(), rows_of_head, wanted)
     return total
 
 

@@ -2,6 +2,7 @@
 """Writes prompts for `kvasir dump-hidden`: chat, code and story requests put together from lists.
 
     prompts.py --part train --output train.txt
+    prompts.py --part more --output more.txt
     prompts.py --part heldout --output heldout.txt
 
 A part is fixed: the same prompts in the same order every time. Held-out prompts use subjects of their own,
@@ -75,6 +76,68 @@ MATTERS = """to ask for a day off|to say thank you for a gift|to apologise for a
 to ask for more time|to complain politely about noise|to confirm an appointment|to recommend a book
 to share good news|to decline an offer""".replace("\n", "|").split("|")
 
+THINGS = """washing machine leaves soap on the clothes|fridge is too warm|laptop gets very hot
+printer prints empty pages|shower has no hot water|phone does not charge|car does not start in the cold
+coffee tastes bitter|oven burns the edges of cakes|internet connection drops every evening|dog barks at every visitor
+roses have black spots|knee hurts after long walks|headphones only play on one side|bread dough does not rise
+tomato plants have yellow leaves|door sticks in summer|camera's pictures are blurry|toaster trips the fuse
+watch runs late|baby wakes up every hour|roof leaks when it rains|vacuum cleaner has lost its power
+guitar goes out of tune quickly|screen flickers|radiator stays cold at the bottom|keyboard types letters twice
+lawn has brown patches|tent smells musty|cheesecake always cracks
+""".replace("\n", "|").strip("|").split("|")
+
+FEELINGS = """I want to learn to cook but I have little time|I feel lonely since my friends moved away
+I am afraid of flying|I want to change my career at forty|I argue with my brother about money|I cannot relax on Sundays
+I get bored at work|I want to stop biting my nails|I have to give a toast at a wedding|I am new in my team and shy
+I spend too much on clothes|I want to run ten kilometres|I have a first date on Friday|I am stressed by my inbox
+I want to ask for a raise|I forget names of people|I want to drink less coffee|I have to move house with two cats
+I lost my motivation to study|I want to start a small business|I need to write a speech for my father's birthday
+I find it hard to say no
+""".replace("\n", "|").strip("|").split("|")
+
+IN_LANGUAGES = """read a JSON file|connect to a database|loop over a dictionary|split a string|handle errors
+write to a file|sort objects by a field|parse command-line arguments|make an HTTP request|format a date|create a class
+read user input|run tasks in parallel|generate random numbers|join two lists of strings
+measure how long something takes|write a unit test|filter a list|use regular expressions|copy a file|round a number
+log messages|reverse an array|check a type
+""".replace("\n", "|").strip("|").split("|")
+LANGUAGES = ["Python", "JavaScript", "Java", "C++", "Bash", "Go"]
+
+TERMS = """PRIMARY KEY and UNIQUE|WHERE and HAVING|UNION and UNION ALL|a view and a table|DELETE and TRUNCATE
+GET and POST|a class and an object|git merge and git rebase|a thread and a coroutine|JSON and XML
+let and var in JavaScript|a pointer and a reference|a mutex and a semaphore|REST and GraphQL
+a container and a virtual machine|IPv4 and IPv6|an interface and an abstract class|== and === in JavaScript|SSD and HDD
+a frontend and a backend|supervised and unsupervised learning|an acid and a base|baking soda and baking powder
+a loan and a mortgage|a cold and the flu|jam and jelly
+""".replace("\n", "|").strip("|").split("|")
+
+LETTERS = """a friendly email to my neighbour asking them to feed my fish|a polite letter to the bank about a wrong fee
+a short message to a colleague who is ill|an email to a professor asking for a recommendation
+a complaint to an airline about lost luggage|an invitation to a housewarming party
+a reply to a job offer asking for more time|a reminder to a customer about an unpaid invoice|a resignation letter
+a message to my team about a new meeting time|a letter to my grandmother about my holidays
+an email to a school asking about open places|a review of a small restaurant|a product description of a wooden lamp
+a post about a charity run|a letter of motivation for an internship|an apology to a friend whose birthday I forgot
+an email to my gym asking to pause my membership|a welcome message for new members of a book club
+a notice about a lost cat
+""".replace("\n", "|").strip("|").split("|")
+
+WRITINGS = """a poem about autumn|a dialogue between the sun and the moon|a short story about a lift that never stops
+a fairy tale about a modest princess|a short story about two rivals in a chess club|a haiku about rain
+a limerick about a cook|a science-fiction story about a school on Mars|a short story about an old photograph
+a monologue of a forgotten toy|a ghost story for children|a fable about a crow and a mirror
+a short story about a letter that arrives too late|a scene in a busy kitchen
+a story about a bridge that two villages share|a description of a market in the morning|a diary entry of a sailor
+a song about a long road|a short mystery about a missing painting|a story about a hedgehog who finds its way home
+""".replace("\n", "|").strip("|").split("|")
+
+IDEAS = """a gift for a friend who likes to cook|a rainy Sunday with children|a healthy breakfast|names for a bakery
+a team event without alcohol|topics for a school newspaper|a small bathroom|using up old bread|a science project
+a cheap weekend trip|exercises without equipment|a costume party|a blog about gardening|questions for an interview
+a quick dinner with eggs|games for a long car ride|saving water at home|decorating a balcony|a vegetarian barbecue
+a book club
+""".replace("\n", "|").strip("|").split("|")
+
 HELD_TASKS = ["fold a paper crane", "choose a telescope", "restore an old chair", "learn to juggle", "host a quiz night",
               "make apple jam", "catch a train in a foreign country", "write a diary", "tie a tie", "start a podcast"]
 HELD_SUBJECTS = ["coral bleaching", "the Industrial Revolution", "a linked list", "the greenhouse effect", "sonar",
@@ -125,6 +188,20 @@ def training():
             + advice_forms(PROBLEMS) + mails + pairs)
 
 
+def more():
+    """Nearer to what people ask: troubles, code in several languages, letters, stories, ideas."""
+    return ([f"My {thing}. {ask}" for thing in THINGS
+             for ask in ("What could be the reasons?", "What should I do?", "How can I find out why?")]
+            + [f"{feeling}. {ask}" for feeling in FEELINGS
+               for ask in ("Give me some advice.", "What can I do?", "Where do I begin?")]
+            + [f"How do I {task} in {language}?" for task in IN_LANGUAGES for language in LANGUAGES]
+            + [form.format(term) for term in TERMS
+               for form in ("What is the difference between {}?", "When do I use which: {}?")]
+            + [f"Write {letter}." for letter in LETTERS]
+            + [f"Write {writing}." for writing in WRITINGS]
+            + [form.format(idea) for idea in IDEAS for form in ("Give me ten ideas for {}.", "I need ideas for {}.")])
+
+
 def heldout():
     return (task_forms(HELD_TASKS)[::4] + subject_forms(HELD_SUBJECTS)[1::5] + code_forms(HELD_CODE)[::4]
             + story_forms(HELD_HEROES, HELD_EVENTS)[::2] + advice_forms(HELD_PROBLEMS)[::3])
@@ -132,12 +209,12 @@ def heldout():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["train", "heldout"], required=True)
+    parser.add_argument("--part", choices=["train", "more", "heldout"], required=True)
     parser.add_argument("--output", required=True, help="file to write, one prompt a line")
     parser.add_argument("--first", type=int, default=0, help="leave out so many in front")
     parser.add_argument("--count", type=int, help="write at most so many")
     args = parser.parse_args()
-    prompts = training() if args.part == "train" else heldout()
+    prompts = {"train": training, "more": more, "heldout": heldout}[args.part]()
     random.Random(1).shuffle(prompts)
     end = None if args.count is None else args.first + args.count
     chosen = prompts[args.first:end]

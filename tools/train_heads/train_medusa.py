@@ -5,11 +5,11 @@ import argparse
 import math
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import medusa
 from hidden_dump import Stream, draft_vocabulary, recipe
-from schedule import Schedule, add_flags, files, train
+from schedule import LearntRows, Schedule, add_flags, files, train
 from target import Target
 
 
@@ -26,9 +26,14 @@ class Training:
     def __init__(self, args):
         self.args, self.target = args, Target(args.target)
         self.model = medusa.Medusa(self.target.width, args.heads, args.layers)
+        if args.begin is not None:
+            named = load_file(args.begin)
+            with torch.no_grad():
+                for name, tensor in self.model.tensors().items():
+                    tensor.copy_(named[name])
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.rate, betas=(0.9, 0.95),
                                            weight_decay=0.01)
-        self.schedule = Schedule(args.epochs, args.minutes)
+        self.schedule = Schedule(args.epochs, args.minutes, args.threads)
         self.heldout = Stream(files(args.heldout))
         self.held = torch.from_numpy(self.heldout.point("output"))
         self.look()
@@ -38,8 +43,8 @@ class Training:
         self.stream = Stream(files(self.args.train))
         chosen, self.share = draft_vocabulary(self.stream, self.args.vocabulary)
         self.vocabulary = torch.from_numpy(chosen)
-        frequent = torch.from_numpy(draft_vocabulary(self.stream, self.args.learn_vocabulary)[0])
-        self.rows = self.target.head[frequent].contiguous()
+        frequent, _ = draft_vocabulary(self.stream, self.args.learn_vocabulary)
+        self.rows = LearntRows(self.target.head, chosen, frequent, self.args.learn_others, self.args.bf16)
         self.hidden = torch.from_numpy(self.stream.point("output"))
         self.spans = medusa.Spans(self.stream, self.args.heads, 128)
 
@@ -55,7 +60,7 @@ class Training:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.args.rate * factor
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.args.bf16):
-                loss = medusa.loss_of(self.model, self.hidden, self.rows, self.spans,
+                loss = medusa.loss_of(self.model, self.hidden, self.rows.draw(), self.spans,
                                       order[first:first + self.args.batch], weights)
             self.optimizer.zero_grad()
             loss.backward()
