@@ -105,6 +105,8 @@ def suite_checks(tally, jobs):
         tally.add(f"{check} --self-test", run([sys.executable, f"tools/{check}.py", "--self-test"]) == 0)
     tally.add("layers", run([sys.executable, "tools/check_layers.py"]) == 0)
     tally.add("planted faults", run([sys.executable, "tests/sim/mutants.py", "--check"]) == 0)
+    tally.add("planted faults of the verifier",
+              run([sys.executable, "tests/speculation/mutants.py", "--check"]) == 0)
     tally.add("tiny models", run([sys.executable, "tools/check_tiny_models.py"]) == 0)
     clang_format = ROOT / ".venv" / "bin" / "clang-format"
     formatted = subprocess.run([clang_format, "--dry-run", "-Werror", *sources()], cwd=ROOT).returncode == 0

@@ -9,7 +9,7 @@
 namespace kvasir {
 namespace {
 
-constexpr double kLeft = 64, kRight = 14, kTop = 34, kAxis = 44, kLegendRow = 17, kLetter = 6.3;
+constexpr double kLeft = 64, kRight = 14, kTop = 34, kAxis = 44, kLegendRow = 17, kLetter = 7.3;
 
 // One axis: values to pixels.
 struct Axis {

@@ -55,8 +55,8 @@ void DraftPlanner::set_up(const Step& step) {
   }
   const auto mean = static_cast<uint32_t>(context / candidates_.size());
   guess_ = step.costs->further_row(mean);
-  for (uint32_t rows = 0; rows < alone_.size(); ++rows)
-    alone_[rows] = step.costs->seconds(with_rows(rows)) * (rows == 0 ? step.plain : step.verifying);
+  alone_[0] = step.costs->seconds(step.load) * step.plain;
+  for (uint32_t rows = 1; rows < alone_.size(); ++rows) alone_[rows] = verifying_seconds(rows);
   std::fill(pass_seconds_.begin(), pass_seconds_.end(), -1.0);
 }
 
@@ -64,6 +64,11 @@ StepLoad DraftPlanner::with_rows(uint32_t rows) const {
   StepLoad load = step_.load;
   load.add_rows(rows, guess_);
   return load;
+}
+
+// Of the step with so many guesses: however steps came out lately, not less than without.
+double DraftPlanner::verifying_seconds(uint32_t guesses) const {
+  return std::max(alone_[0], step_.costs->seconds(with_rows(guesses)) * step_.verifying);
 }
 
 double DraftPlanner::pass_seconds(uint32_t drafter, uint32_t sequences) {
@@ -155,7 +160,7 @@ DraftPlanner::Outcome DraftPlanner::best_prefix(uint32_t passes) {
     tokens += order_[i].reach;
     drafting += draft_cost(order_[i]);
     if (!looked_at(guesses, all)) continue;
-    const double seconds = step_.costs->seconds(with_rows(guesses)) * step_.verifying;
+    const double seconds = verifying_seconds(guesses);
     const double speed = tokens / (seconds + drafting);
     if (speed > best.speed) best = {speed, guesses};
   }

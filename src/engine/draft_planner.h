@@ -97,6 +97,7 @@ class DraftPlanner {
 
   void set_up(const Step& step);
   StepLoad with_rows(uint32_t rows) const;
+  double verifying_seconds(uint32_t guesses) const;
   double pass_seconds(uint32_t drafter, uint32_t sequences);
   bool pick_bids(bool free_only);
   void gather_offers();

@@ -17,6 +17,13 @@ constexpr double kMargin = 1.02;
 // is no reason never to look again.
 constexpr double kForgotten = 1.0 / 256;
 
+// How far steps without drafts are from the prediction is not seen while there are none; the prediction
+// follows the machine by itself.
+constexpr double kStale = 1.0 / 64;
+// Steps with drafts are taken to be cheaper than predicted by so much at most: on a machine that others use
+// too they may seem so for a while, and nothing would bring that to light.
+constexpr double kLeastVerifying = 0.85;
+
 // What a drafter has to catch up with is shared by the guesses of so many tokens to come.
 constexpr double kCatchUpHorizon = 64;
 
@@ -363,6 +370,8 @@ void Speculator::observe(double predicted, double measured) {
   if (predicted <= 0) return;
   if (step_has_drafts_) {
     follow(verifying_, measured / predicted / plain_);
+    verifying_ = std::max(verifying_, kLeastVerifying);
+    plain_ += kStale * (1 - plain_);
   } else {
     follow(plain_, measured / predicted);
     verifying_ += kForgotten * (1 - verifying_);

@@ -100,14 +100,16 @@ def compile_command(source):
     raise SystemExit(f"{source} is not in {BUILD}/compile_commands.json; run cmake --preset release")
 
 
-def link_command():
-    lines = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "kvasir_sim"], check=True, capture_output=True,
+def link_command(program):
+    """The command that links a program, given by its path in the build folder."""
+    lines = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", program], check=True, capture_output=True,
                            text=True).stdout.splitlines()
-    line = [l for l in lines if "-o tests/sim/kvasir_sim " in l][-1]
+    line = [l for l in lines if f"-o {program} " in l][-1]
     return re.sub(r"^: && | && :$", "", line)
 
 
-def build(name, source, text):
+def build(name, source, text, program="tests/sim/kvasir_sim"):
+    """A copy of a program with `text` in place of a source file."""
     folder = OUT / name
     folder.mkdir(parents=True, exist_ok=True)
     mutated = folder / pathlib.Path(source).name
@@ -120,12 +122,13 @@ def build(name, source, text):
     words[words.index("-c") + 1] = str(mutated)
     words += ["-Wno-error", "-w"]
     subprocess.run(words, cwd=directory, check=True)
-    link = shlex.split(link_command())
-    link[link.index("-o") + 1] = str(folder / "kvasir_sim")
+    link = shlex.split(link_command(program))
+    made = folder / pathlib.Path(program).name
+    link[link.index("-o") + 1] = str(made)
     # An object before the libraries is taken instead of a library's member of the same symbols.
     link.insert(link.index("-o"), str(folder / "mutant.o"))
     subprocess.run(link, cwd=BUILD, check=True)
-    return folder / "kvasir_sim"
+    return made
 
 
 def check():
