@@ -6,8 +6,7 @@ The tokenizer, and what the configuration leaves out, come from the model that t
 those of llama.cpp's conversion/llama.py and src/models/eagle3.cpp: rows of q and k are put in the order that turns
 neighbouring values, and d2t, offsets in safetensors files, becomes whole ids.
 
-  .venv/bin/python tools/head_to_gguf.py data/heads/smollm2-135m-instruct.eagle.safetensors \\
-      models/smollm2-135m-instruct-q4_1.gguf head.gguf
+  .venv/bin/python tools/head_to_gguf.py eagle3.safetensors models/smollm2-135m-instruct-q4_1.gguf head.gguf
 """
 
 import argparse

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/quant_codec.h"
@@ -54,7 +55,9 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::span<floa
   attention_.plan(batch, kv, fewer ? &last_.attended() : nullptr);
   const Step rest{fewer ? last_.together() : batch, kv, logits, best,
                   fewer ? static_cast<uint32_t>(last_.rows().size()) : step.rows};
-  pool_.run([&](Worker& worker) { run_worker(worker, step, rest); });
+  // Two pointers in what is called: more of them would be put on the heap.
+  const std::pair<const Step&, const Step&> both(step, rest);
+  pool_.run([this, &both](Worker& worker) { run_worker(worker, both.first, both.second); });
 }
 
 // `rest`: the rows that go on behind the last layer's K and V.

@@ -36,15 +36,22 @@ class GgufHead : public testing::Test {
       GTEST_SKIP() << model_path(kModel) << " is absent: tools/fetch_models.py fetches it";
     if (!std::filesystem::exists(python))
       GTEST_SKIP() << python << " is absent: tools/setup.sh --python makes it";
-    safetensors_ = source + "/data/heads/smollm2-135m-instruct.eagle.safetensors";
-    gguf_ =
-        testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name() + ".gguf";
-    const std::string command = python + " " + source + "/tools/head_to_gguf.py " + safetensors_ + " " +
+    const std::string stem =
+        testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    safetensors_ = stem + ".safetensors";
+    gguf_ = stem + ".gguf";
+    // NOLINTBEGIN(concurrency-mt-unsafe): nothing else runs
+    const std::string make = python + " " + source + "/tests/speculation/make_eagle3_head.py " +
+                             model_path(kModel) + " " + safetensors_;
+    ASSERT_EQ(std::system(make.c_str()), 0) << make;
+    const std::string convert = python + " " + source + "/tools/head_to_gguf.py " + safetensors_ + " " +
                                 model_path(kModel) + " " + gguf_;
-    ASSERT_EQ(std::system(command.c_str()), 0)
-        << command;  // NOLINT(concurrency-mt-unsafe): nothing else runs
+    ASSERT_EQ(std::system(convert.c_str()), 0) << convert;
+    // NOLINTEND(concurrency-mt-unsafe)
   }
-  void TearDown() override { std::filesystem::remove(gguf_); }
+  void TearDown() override {
+    for (const std::string& file : {safetensors_, gguf_}) std::filesystem::remove(file);
+  }
 
   std::string safetensors_, gguf_;
 };
