@@ -12,16 +12,14 @@ in the sources as they are now.
 """
 
 import argparse
-import json
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BUILD = ROOT / "build" / "release"
-OUT = ROOT / "build" / "mutants"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from planting import ROOT, add_arguments, build, check  # noqa: E402
+
 SCHEDULER, ADMISSION = "src/engine/scheduler.cc", "src/engine/scheduler_admission.cc"
 QUEUE, TABLE = "src/engine/fair_queue.cc", "src/kvcache/block_table.cc"
 CACHE, POOL = "src/kvcache/prefix_cache.cc", "src/kvcache/block_pool.cc"
@@ -93,62 +91,12 @@ MUTANTS = {
 }
 
 
-def compile_command(source):
-    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
-        if entry["file"].endswith("/" + source):
-            return entry["command"].split(" && ")[-1], entry["directory"]
-    raise SystemExit(f"{source} is not in {BUILD}/compile_commands.json; run cmake --preset release")
-
-
-def link_command(program):
-    """The command that links a program, given by its path in the build folder."""
-    lines = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", program], check=True, capture_output=True,
-                           text=True).stdout.splitlines()
-    line = [l for l in lines if f"-o {program} " in l][-1]
-    return re.sub(r"^: && | && :$", "", line)
-
-
-def build(name, source, text, program="tests/sim/kvasir_sim"):
-    """A copy of a program with `text` in place of a source file."""
-    folder = OUT / name
-    folder.mkdir(parents=True, exist_ok=True)
-    mutated = folder / pathlib.Path(source).name
-    mutated.write_text(text)
-    command, directory = compile_command(source)
-    words = shlex.split(command)
-    words = [w for w in words if "ccache" not in w]
-    at = words.index("-o")
-    words[at + 1] = str(folder / "mutant.o")
-    words[words.index("-c") + 1] = str(mutated)
-    words += ["-Wno-error", "-w"]
-    subprocess.run(words, cwd=directory, check=True)
-    link = shlex.split(link_command(program))
-    made = folder / pathlib.Path(program).name
-    link[link.index("-o") + 1] = str(made)
-    # An object before the libraries is taken instead of a library's member of the same symbols.
-    link.insert(link.index("-o"), str(folder / "mutant.o"))
-    subprocess.run(link, cwd=BUILD, check=True)
-    return made
-
-
-def check():
-    wrong = [f"{name}: {source} no longer has its place" for name, (_, source, old, _) in MUTANTS.items()
-             if old not in (ROOT / source).read_text()]
-    print("\n".join(wrong) if wrong else f"{len(MUTANTS)} faults can be planted")
-    return 1 if wrong else 0
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20000)
-    parser.add_argument("--check", action="store_true", help="only see whether each fault can be planted")
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    args = parser.parse_args()
+    args = add_arguments(parser, MUTANTS)
     if args.check:
-        return check()
-    unknown = set(args.names) - MUTANTS.keys()
-    if unknown:
-        parser.error(f"no mutant {', '.join(sorted(unknown))}; there are {', '.join(MUTANTS)}")
+        return check(MUTANTS, "faults")
     print("| fault | seeds until found | operations after shrinking | what was said |\n|---|---|---|---|", flush=True)
     missed = 0
     for name in args.names or MUTANTS:
@@ -158,7 +106,7 @@ def main():
             print(f"| {name} | {source} no longer reads so | | |", flush=True)
             missed += 1
             continue
-        program = build(name, source, text.replace(old, new))
+        program = build(name, source, text.replace(old, new), "tests/sim/kvasir_sim")
         result = subprocess.run([program, "--seeds", str(args.seeds)], capture_output=True, text=True)
         found = re.search(r"^seed (\d+) failed: (.*)", result.stdout, re.M)
         if result.returncode == 0 or not found:

@@ -2,7 +2,7 @@
 """Plants faults in the verification of guesses, one at a time, and shows which tests find each.
 
 Nothing in the working tree changes: a mutated copy of one source file is linked into a test program of its own under
-build/mutants (tests/sim/mutants.py says how). Build the two test programs first:
+build/mutants (tests/planting.py says how). Build the two test programs first:
 
     cmake --build --preset release --target kvasir_decoding_test kvasir_engine_test
     tests/speculation/mutants.py [NAME ...]
@@ -18,10 +18,9 @@ import re
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "sim"))
-import mutants as planting  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from planting import ROOT, add_arguments, build, check  # noqa: E402
 
-ROOT = planting.ROOT
 REJECTION, ROWS, CORE = "src/decoding/rejection.cc", "src/engine/row_sampler.cc", "src/engine/engine_core.cc"
 STATISTICS = ("src/decoding/kvasir_decoding_test", "Rejection.*:Sampler*")
 ANSWERS = ("src/engine/kvasir_engine_test", "Speculation.*:ModelDrafter.*")
@@ -59,13 +58,6 @@ MUTANTS = {
 }
 
 
-def check():
-    wrong = [f"{name}: {source} no longer has its place" for name, (_, source, old, *_) in MUTANTS.items()
-             if old not in (ROOT / source).read_text()]
-    print("\n".join(wrong) if wrong else f"{len(MUTANTS)} faults of the verifier can be planted")
-    return 1 if wrong else 0
-
-
 def first_failure(program, tests):
     """The name of the first test that fails, or None."""
     try:
@@ -81,14 +73,9 @@ def first_failure(program, tests):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only see whether each fault can be planted")
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    args = parser.parse_args()
+    args = add_arguments(parser, MUTANTS)
     if args.check:
-        return check()
-    unknown = set(args.names) - MUTANTS.keys()
-    if unknown:
-        parser.error(f"no mutant {', '.join(sorted(unknown))}; there are {', '.join(MUTANTS)}")
+        return check(MUTANTS, "faults of the verifier")
     print("| fault | found by |\n|---|---|", flush=True)
     missed = 0
     for name in args.names or MUTANTS:
@@ -96,7 +83,7 @@ def main():
         text = (ROOT / source).read_text()
         if old not in text:
             raise SystemExit(f"{name}: {source} no longer has its place")
-        found = first_failure(planting.build(name, source, text.replace(old, new), program), tests)
+        found = first_failure(build(name, source, text.replace(old, new), program), tests)
         missed += found is None
         print(f"| {name}: {what} | {found or 'NOT FOUND'} |", flush=True)
     return 1 if missed else 0
