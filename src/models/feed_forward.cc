@@ -35,20 +35,10 @@ void GatedFeedForward::gate_and_up(const Worker& worker, const FeedForwardWeight
   const uint32_t count = std::min(f, panel_end * kPanelCols) - first;
   float* gate = b.gate_tile(worker.index());
   float* up = b.up_tile(worker.index());
-  const auto multiply = [&](const PackedMatrix& w, const float* bias, float* out) {
-    const PackedMatrix part = w.part(panel_begin, panel_end);
-    kernels.linear({.w = &part,
-                    .x = &x.q,
-                    .xf = x.values,
-                    .rows = rows,
-                    .panel_begin = 0,
-                    .panel_end = part.panels(),
-                    .out = out,
-                    .ldo = count,
-                    .bias = bias == nullptr ? nullptr : bias + first,
-                    .scratch = b.scratch(worker.index())});
-  };
   const bool gated = weights.gate.present();
+  const auto multiply = [&](const PackedMatrix& w, const float* bias, float* out) {
+    ops_.multiply(worker, {w, bias, panel_begin, panel_end}, x.q, x.values, rows, out);
+  };
   if (gated) multiply(weights.gate, weights.gate_bias, gate);
   multiply(weights.up, weights.up_bias, up);
   kernels.gated_act(ops_.config().activation, gated ? gate : up, up, rows * count, gate);

@@ -39,6 +39,21 @@ const NormedRows& LayerOps::input_rows(Worker& worker, uint32_t rows, const Norm
   return out;
 }
 
+void LayerOps::multiply(const Worker& worker, const Columns& columns, const QuantRows& x, const float* xf,
+                        uint32_t rows, float* out) const {
+  const PackedMatrix part = columns.w.part(columns.begin, columns.end);
+  kernels_.linear({.w = &part,
+                   .x = &x,
+                   .xf = xf,
+                   .rows = rows,
+                   .panel_begin = 0,
+                   .panel_end = part.panels(),
+                   .out = out,
+                   .ldo = part.n,
+                   .bias = columns.bias == nullptr ? nullptr : columns.bias + columns.begin * kPanelCols,
+                   .scratch = buffers_.scratch(worker.index())});
+}
+
 // Each worker moves columns of its own, from the first row on, so that none is overwritten before it is read.
 void LayerOps::move_together(Worker& worker, std::span<const uint32_t> from, float* values, uint32_t columns,
                              const QuantRows* q) const {

@@ -48,6 +48,16 @@ class LayerOps {
   void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
                 uint32_t rows) const;
 
+  // Panels [begin, end) of w times rows, plus their part of bias (or null), by this worker alone: into
+  // out[rows][columns of those panels]. No barrier.
+  struct Columns {
+    const PackedMatrix& w;
+    const float* bias;
+    uint32_t begin, end;
+  };
+  void multiply(const Worker& worker, const Columns& columns, const QuantRows& x, const float* xf,
+                uint32_t rows, float* out) const;
+
   // Adds x . w + bias to the residual stream, through the part's own norm and factor where the model has
   // them. Ends at a barrier.
   void add_branch(Worker& worker, const PackedMatrix& w, const float* bias, const QuantRows& x,

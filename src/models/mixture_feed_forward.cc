@@ -185,8 +185,8 @@ void MixtureFeedForward::expert_hidden(const Worker& worker, const MixtureWeight
   for (uint32_t p = panel_begin; p < panel_end; p += stretch) {
     const uint32_t stop = std::min(panel_end, p + stretch);
     const uint32_t first = p * kPanelCols, count = (stop - p) * kPanelCols;
-    multiply(worker, {gate, weights.gate.bias_of(e.id), p, stop, x.q, x.values, rows}, own.gate);
-    multiply(worker, {up, weights.up.bias_of(e.id), p, stop, x.q, x.values, rows}, own.up);
+    ops_.multiply(worker, {gate, weights.gate.bias_of(e.id), p, stop}, x.q, x.values, rows, own.gate);
+    ops_.multiply(worker, {up, weights.up.bias_of(e.id), p, stop}, x.q, x.values, rows, own.up);
     ops_.kernels().gated_act(ops_.config().activation, own.gate, own.up, rows * count, own.gate);
     ops_.kernels().quantize_rows(own.gate, count, rows, count, advance_groups(hidden_, first / kGroup),
                                  e.begin);
@@ -216,7 +216,8 @@ void MixtureFeedForward::add_down(Worker& worker, const MixtureWeights& weights,
     const uint32_t stretch = StepBuffers::stretch(e.rows(), end - begin);
     for (uint32_t p = begin; p < end; p += stretch) {
       const uint32_t stop = std::min(end, p + stretch), count = (stop - p) * kPanelCols;
-      multiply(worker, {weights.down.of(id), weights.down.bias_of(id), p, stop, x, xf, e.rows()}, own.gate);
+      ops_.multiply(worker, {weights.down.of(id), weights.down.bias_of(id), p, stop}, x, xf, e.rows(),
+                    own.gate);
       for (uint32_t i = 0; i < e.rows(); ++i) {
         float* y = own.gate + size_t{i} * count;
         kernels.scale(own.weights[e.begin + i], count, y);
@@ -237,27 +238,13 @@ void MixtureFeedForward::add_shared(const Worker& worker, const MixtureWeights& 
   const uint32_t stretch = StepBuffers::stretch(rows, panel_end - panel_begin);
   for (uint32_t p = panel_begin; p < panel_end; p += stretch) {
     const uint32_t stop = std::min(panel_end, p + stretch), count = (stop - p) * kPanelCols;
-    multiply(worker, {weights.shared.down, weights.shared.down_bias, p, stop, x, b.ffn, rows}, own.gate);
+    ops_.multiply(worker, {weights.shared.down, weights.shared.down_bias, p, stop}, x, b.ffn, rows, own.gate);
     for (uint32_t r = 0; r < rows; ++r) {
       float* y = own.gate + size_t{r} * count;
       if (weights.shared_router.present()) kernels.scale(sigmoid(shared_logits_[r]), count, y);
       kernels.add(y, count, b.branch + r * d + p * kPanelCols);
     }
   }
-}
-
-void MixtureFeedForward::multiply(const Worker& worker, const Product& p, float* out) const {
-  const PackedMatrix part = p.w.part(p.begin, p.end);
-  ops_.kernels().linear({.w = &part,
-                         .x = &p.x,
-                         .xf = p.xf,
-                         .rows = p.rows,
-                         .panel_begin = 0,
-                         .panel_end = part.panels(),
-                         .out = out,
-                         .ldo = size_t{p.end - p.begin} * kPanelCols,
-                         .bias = p.bias == nullptr ? nullptr : p.bias + p.begin * kPanelCols,
-                         .scratch = ops_.buffers().scratch(worker.index())});
 }
 
 }  // namespace kvasir

@@ -50,16 +50,6 @@ class MixtureFeedForward {
     uint32_t id, begin, end;
     uint32_t rows() const { return end - begin; }
   };
-  // Panels [begin, end) of a matrix times rows, into out[rows][columns of those panels].
-  struct Product {
-    const PackedMatrix& w;
-    const float* bias;
-    uint32_t begin, end;
-    const QuantRows& x;
-    const float* xf;
-    uint32_t rows;
-  };
-
   size_t lay_out(std::byte* base, bool gathers_floats, bool keeps_floats);
   const MixtureShape& shape() const { return ops_.config().mixture; }
   Expert expert(const Own& own, uint32_t id) const { return {id, own.begin[id], own.begin[id + 1]}; }
@@ -73,7 +63,6 @@ class MixtureFeedForward {
                 const Own& own) const;
   void add_shared(const Worker& worker, const MixtureWeights& weights, uint32_t rows, uint32_t panel_begin,
                   uint32_t panel_end, const Own& own) const;
-  void multiply(const Worker& worker, const Product& p, float* out) const;
 
   const LayerOps& ops_;
   GatedFeedForward shared_;
