@@ -123,44 +123,89 @@ void weigh_chunk(const ChunkView<Element>& c, const float* p, uint32_t begin, ui
   }
 }
 
+// Sixteen scores of a row as they count: times the scale of K where that is int8, capped.
+template <class V, class Element>
+KVASIR_INLINE V final_scores(const AttentionArgs& a, const ChunkView<Element>& c, int tile,
+                             const float* scores) {
+  V v = V::load(scores + tile * 16);
+  if constexpr (sizeof(Element) == 1) v = v * V::load(c.k_scale[tile]);
+  return a.softcap != 0.0f ? math::softcap(v, V::broadcast(a.softcap)) : v;
+}
+
+// Sixteen weights of a row from its final scores, stored for the weighted sum: times the scale of V where
+// that is int8. Returned without it.
+template <class V, class Element>
+KVASIR_INLINE V store_weights(const ChunkView<Element>& c, int tile, V score, V row_max, float* scores) {
+  const V p = math::exp_nonpositive(score - row_max);
+  if constexpr (sizeof(Element) == 1)
+    (p * V::load(c.v_scale[tile])).store(scores + tile * 16);
+  else
+    p.store(scores + tile * 16);
+  return p;
+}
+
+// Moves a row's running maximum up to that of a chunk, and rescales what it has summed; `sums` are its
+// partial sums.
+template <class V>
+KVASIR_INLINE void raise_max(float chunk_max, uint32_t head_dim, RowState row, V& sums) {
+  if (!(chunk_max > *row.max)) return;
+  const V factor = math::exp_nonpositive(V::broadcast(*row.max - chunk_max));
+  sums = sums * factor;
+  for (uint32_t d = 0; d < head_dim; d += 16) (V::load(row.weighted + d) * factor).store(row.weighted + d);
+  *row.max = chunk_max;
+}
+
 // Scores to weights: moves the row's running maximum, rescales what it has summed, and replaces the scores of
 // the chunk's positions [begin, end) by exp(score - max), times the scale of V where that is int8. What
 // stands at the other positions of their tiles means nothing.
 template <class V, class Element>
 void soften_row(const AttentionArgs& a, const ChunkView<Element>& c, int begin, int end, float* scores,
                 RowState row) {
-  constexpr bool kScaled = sizeof(Element) == 1;
   const V none = V::broadcast(-math::kInfinity);
   const int first = begin / 16;
   const int last = (end + 15) / 16;
   V visible[kChunkTiles];
   V top = none;
   for (int i = first; i < last; ++i) {
-    V v = V::load(scores + i * 16);
-    if constexpr (kScaled) v = v * V::load(c.k_scale[i]);
-    if (a.softcap != 0.0f) v = math::softcap(v, V::broadcast(a.softcap));
+    const V v = final_scores<V>(a, c, i, scores);
     visible[i] = select(V::Mask::between(begin - i * 16, end - i * 16), v, none);
     top = max(visible[i], top);
   }
   V sums = V::load(row.sums);
-  const float chunk_max = reduce_max(top);
-  if (chunk_max > *row.max) {
-    const V factor = math::exp_nonpositive(V::broadcast(*row.max - chunk_max));
-    sums = sums * factor;
-    for (uint32_t d = 0; d < a.kv.head_dim; d += 16)
-      (V::load(row.weighted + d) * factor).store(row.weighted + d);
-    *row.max = chunk_max;
-  }
+  raise_max(reduce_max(top), a.kv.head_dim, row, sums);
   const V row_max = V::broadcast(*row.max);
-  for (int i = first; i < last; ++i) {
-    const V p = math::exp_nonpositive(visible[i] - row_max);
-    sums = sums + p;
-    if constexpr (kScaled)
-      (p * V::load(c.v_scale[i])).store(scores + i * 16);
-    else
-      p.store(scores + i * 16);
-  }
+  for (int i = first; i < last; ++i) sums = sums + store_weights(c, i, visible[i], row_max, scores);
   sums.store(row.sums);
+}
+
+// soften_row of a chunk all of which the row sees.
+template <class V, class Element>
+KVASIR_INLINE void soften_whole_row(const AttentionArgs& a, const ChunkView<Element>& c, float* scores,
+                                    RowState row) {
+  constexpr int kTiles = kChunkTiles;
+  V visible[kTiles];
+  V top = V::broadcast(-math::kInfinity);
+#pragma GCC unroll 8
+  for (int i = 0; i < kTiles; ++i) {
+    visible[i] = final_scores<V>(a, c, i, scores);
+    top = max(visible[i], top);
+  }
+  V sums = V::load(row.sums);
+  raise_max(reduce_max(top), a.kv.head_dim, row, sums);
+  const V row_max = V::broadcast(*row.max);
+#pragma GCC unroll 8
+  for (int i = 0; i < kTiles; ++i) sums = sums + store_weights(c, i, visible[i], row_max, scores);
+  sums.store(row.sums);
+}
+
+// A chunk that every row of a tile sees whole.
+template <class V, class Element, int R>
+void attend_whole_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const RowTile& tile,
+                        AttentionState& state) {
+  score_chunk<V, Element, R>(c, state.packed_q(tile), 0, kChunkTiles, state.scores);
+  for (int r = 0; r < R; ++r)
+    soften_whole_row<V>(a, c, state.scores + r * kAttnChunk, state.row(tile.begin + r));
+  weigh_chunk<V, Element, R>(c, state.scores, 0, kAttnChunk, state.row(tile.begin).weighted);
 }
 
 // One chunk for the R rows of a tile. Rows share the positions that all of them see; what lies before or
@@ -169,10 +214,12 @@ void soften_row(const AttentionArgs& a, const ChunkView<Element>& c, int begin, 
 template <class V, class Element, int R>
 void attend_chunk(const AttentionArgs& a, const ChunkView<Element>& c, const RowTile& tile,
                   AttentionState& state) {
+  // Positions do not descend, so neither do the bounds.
+  if (state.first[tile.begin + R - 1] <= c.position && state.end[tile.begin] >= c.position + kAttnChunk)
+    return attend_whole_chunk<V, Element, R>(a, c, tile, state);
   uint32_t begin[R];
   uint32_t end[R];
   for (int r = 0; r < R; ++r) state.visible_in_chunk(tile.begin + r, c.position, begin[r], end[r]);
-  // Positions do not descend, so neither do the bounds.
   float* scores = state.scores;
   score_chunk<V, Element, R>(c, state.packed_q(tile), begin[0] / kKvTile,
                              (end[R - 1] + kKvTile - 1) / kKvTile, scores);
