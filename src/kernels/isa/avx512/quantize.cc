@@ -44,12 +44,14 @@ struct Groups {
                        _mm512_castsi512_si128(_mm512_permutexvar_epi32(first_of_each, sums)));
 }
 
-// `Count` consecutive groups of 32 (at most 4), as scalar::quantize_rows defines them.
+// `Count` consecutive groups of 32 (at most 4), as scalar::quantize_rows defines them. Unrolled, or its
+// arrays would lie in memory, where a vector that was written in parts waits for all of them.
 template <int Count>
 [[gnu::always_inline]] inline void quantize_groups(const float* x, const Groups& out) {
   const __mmask8 lanes = (1 << Count) - 1;
   __m512 v[8];
   __m512i m[4];
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     v[2 * i] = i < Count ? _mm512_loadu_ps(x + 32 * i) : _mm512_setzero_ps();
     v[2 * i + 1] = i < Count ? _mm512_loadu_ps(x + 32 * i + 16) : _mm512_setzero_ps();
@@ -62,8 +64,10 @@ template <int Count>
   const __m512 inverse = _mm512_castps128_ps512(_mm_div_ps(_mm_set1_ps(1.0f), d));
   __m512i bytes[2];
   __m128i nsum16[2];
+#pragma GCC unroll 2
   for (int pair = 0; pair < 2; ++pair) {
     __m128i part[4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const int group = 2 * pair + i / 2;
       const __m512 factor = _mm512_permutexvar_ps(_mm512_set1_epi32(group), inverse);
