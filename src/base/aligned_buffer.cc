@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -9,6 +10,7 @@ namespace kvasir {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kPage = 4096;
 
 }  // namespace
 
@@ -19,6 +21,17 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
   data_ = static_cast<std::byte*>(p);
   if (bytes >= kHugePage)
     (void)madvise(p, bytes, MADV_HUGEPAGE);  // a wish: the kernel may not have huge pages
+}
+
+bool AlignedBuffer::populate(size_t offset, size_t bytes) const {
+#ifdef MADV_POPULATE_WRITE
+  const size_t begin = offset / kPage * kPage;  // of a larger page too, the kernel takes what it holds
+  const size_t end = std::min(size_, offset + bytes);
+  return begin < end && madvise(data_ + begin, end - begin, MADV_POPULATE_WRITE) == 0;
+#else
+  (void)offset, (void)bytes;
+  return false;
+#endif
 }
 
 AlignedBuffer::~AlignedBuffer() {

@@ -17,6 +17,10 @@ class AlignedBuffer {
   AlignedBuffer(AlignedBuffer&& other) noexcept;
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
 
+  // Has the kernel find memory now for bytes [offset, offset + bytes) of those that have none yet; what they
+  // hold stays. False where the kernel cannot or will not (Linux before 5.14): a wish as well.
+  bool populate(size_t offset, size_t bytes) const;
+
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 

@@ -205,6 +205,12 @@ void ThreadedEngine::sleep(std::unique_lock<std::mutex>& lock) {
   if (!wake_.wait_for(lock, kQuiet, something)) {
     lock.unlock();
     check_idle();
+    bool more = true;
+    while (more) {
+      more = core_.ready_memory();
+      const std::lock_guard again(mutex_);
+      more = more && !something();
+    }
     const std::optional<double> next = core_.next_tick();
     lock.lock();
     if (next)

@@ -64,6 +64,11 @@ void EngineCore::resolve_stall() {
   end_request(RequestId{id}, FinishReason::kError, error);
 }
 
+bool EngineCore::ready_memory() {
+  constexpr size_t kAhead = size_t{64} << 20;
+  return runner_.store().ready_one(pool_.reached() + static_cast<uint32_t>(kAhead / layout_.block_bytes()));
+}
+
 void EngineCore::keep_prefixes(std::unique_ptr<KvDirectory> directory, std::function<void()> wake) {
   const EngineConfig::KvPersistence& c = config_.kv_persistence;
   persist_ = std::make_unique<KvPersist>(

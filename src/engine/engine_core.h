@@ -51,6 +51,10 @@ class EngineCore {
   std::optional<double> next_tick() const;  // when tick() is due without being woken
   void save_prefixes();
 
+  // Something for an engine at rest: memory for one more of the KV blocks that come next. False when 64 MiB
+  // of them have it.
+  bool ready_memory();
+
   EngineTrace& trace() { return trace_; }
   const EngineTrace& trace() const { return trace_; }
 

@@ -1,5 +1,7 @@
 #include "kvcache/block_pool.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/check.h"
@@ -17,6 +19,7 @@ BlockId BlockPool::take() {
   Block& b = blocks_[index];
   free_head_ = b.next;
   --free_count_;
+  reached_ = std::max(reached_, index + 1);
   b.next = kNone;
   b.refs = 1;
   return BlockId{index};

@@ -24,6 +24,9 @@ class BlockPool {
   // What can be had without taking anything from an owner.
   uint32_t available() const { return free_count_ + cached_count_; }
 
+  // Those with lower ids than this were owned at some time; all others never.
+  uint32_t reached() const { return reached_; }
+
   uint32_t refs(BlockId id) const { return blocks_[index_of(id)].refs; }
   bool retained(BlockId id) const { return blocks_[index_of(id)].retained; }
 
@@ -72,6 +75,7 @@ class BlockPool {
   std::vector<Block> blocks_;
   uint32_t free_head_ = kNone;
   uint32_t free_count_ = 0;
+  uint32_t reached_ = 0;
   List lru_;
   uint32_t cached_count_ = 0;
 };

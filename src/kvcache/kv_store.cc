@@ -1,5 +1,6 @@
 #include "kvcache/kv_store.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -8,6 +9,12 @@ namespace kvasir {
 
 KvStore::KvStore(const KvLayout& layout, uint32_t blocks)
     : layout_(layout), blocks_(blocks), memory_(size_t{blocks} * layout.block_bytes()) {}
+
+bool KvStore::ready_one(uint32_t count) {
+  if (readied_ >= std::min(count, blocks_)) return false;
+  if (!memory_.populate(readied_ * layout_.block_bytes(), layout_.block_bytes())) readied_ = blocks_;
+  return readied_ < blocks_ && ++readied_ > 0;
+}
 
 void KvStore::copy_block(BlockId from, BlockId to) {
   DCHECK(index_of(from) < blocks_ && index_of(to) < blocks_ && from != to);
