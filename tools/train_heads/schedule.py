@@ -63,7 +63,7 @@ def add_flags(parser, epochs, rate):
                         help="dumps to learn from, or patterns: looked for anew in each epoch")
     parser.add_argument("--heldout", required=True, nargs="+", help="dumps to measure on, of greedy answers")
     parser.add_argument("--output", required=True, help="safetensors file to write")
-    parser.add_argument("--vocabulary", type=int, default=8192, help="tokens that may be guessed")
+    parser.add_argument("--vocabulary", type=int, default=5120, help="tokens that may be guessed")
     parser.add_argument("--learn-vocabulary", type=int, default=4096,
                         help="tokens over which distributions are compared at every step of learning")
     parser.add_argument("--learn-others", type=int, default=1024, help="further ones, drawn anew for each step")
