@@ -197,6 +197,7 @@ TEST(GgufShape, ReadsWhatTheEngineCannotRun) {
     EXPECT_FALSE(s->tied_embeddings);
     // 680 + 1280 + 256 + 12288 bytes; 640 + 640 + 64 + 6144 weights.
     EXPECT_EQ(s->stored_bytes, 14504u);
+    EXPECT_EQ(s->stored_embedding_bytes, 680u);
     EXPECT_EQ(s->stored_parameters, 7488u);
     EXPECT_EQ(parameter_bytes(*s), 14504);
     EXPECT_DOUBLE_EQ(s->weights.bits, 8.0 * 14504 / 7488);
