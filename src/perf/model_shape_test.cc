@@ -283,6 +283,8 @@ TEST(ResolveShape, TakesAConfigAFolderAndAName) {
     EXPECT_EQ(s->name, "My-Model");
     EXPECT_EQ(s->source, (folder / "config.json").string());
   }
+  for (const char* path : {".", "./", "../My-Model"})
+    EXPECT_EQ(resolve_shape((folder / path).string())->name, "My-Model") << path;
   EXPECT_EQ(resolve_shape("gemma 3 270m")->hidden, 640u);
   EXPECT_THAT(resolve_shape("no/such/config.json").message(), HasSubstr("no such file"));
   EXPECT_THAT(resolve_shape("nosuch.gguf").message(), HasSubstr("nosuch.gguf"));
