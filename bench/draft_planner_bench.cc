@@ -1,6 +1,8 @@
 // Choosing the guesses of a step (engine/draft_planner.h), on one thread: how long the engine is held up by
 // it, for so many sequences that each have a free drafter's sixteen guesses, and, in the second case, a
-// drafter with passes of its own beside it. Costs are those of PerfModel for a model of 24 layers.
+// drafter with passes of its own beside it. Costs are those of PerfModel for a model of 24 layers, and what
+// asking it for one takes is timed too: a step's, which is to stay below a microsecond, and those of a step
+// that takes one sequence more.
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -88,6 +90,30 @@ BENCHMARK(plan)
     ->ArgNames({"sequences", "dear"})
     ->ArgsProduct({{1, 8, 32, 64}, {0, 1}})
     ->Unit(benchmark::kMicrosecond);
+
+// Of a step that is put together already: what a controller asks for again and again, at so many rows.
+void cost_of_a_step(benchmark::State& state) {
+  const auto perf = perf_model();
+  StepLoad load;
+  for (int64_t s = 0; s < state.range(0); ++s) perf->add(load, {.rows = 1, .context = 500}, 1);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(load);
+    benchmark::DoNotOptimize(perf->seconds(load));
+  }
+}
+BENCHMARK(cost_of_a_step)->Arg(1)->Arg(32)->Arg(256);
+
+// With a sequence more, of so many rows: calls of attention are summed up.
+void cost_of_one_more(benchmark::State& state) {
+  const auto perf = perf_model();
+  const auto rows = static_cast<uint32_t>(state.range(0));
+  for (auto _ : state) {
+    StepLoad load;
+    perf->add(load, {.rows = rows, .context = 500}, 1);
+    benchmark::DoNotOptimize(perf->seconds(load));
+  }
+}
+BENCHMARK(cost_of_one_more)->Arg(1)->Arg(8)->Arg(256);
 
 }  // namespace
 }  // namespace kvasir

@@ -71,12 +71,15 @@ void add_experts(Text out, const ModelFacts& facts) {
 void add_memory(Text out, const ModelFacts& facts) {
   const uint64_t context = facts.kv_bytes_per_token * facts.config.context_length;
   fmt::format_to(out, "\nmemory\n");
-  fmt::format_to(out, "  weights        {}\n", size_text(facts.packed_bytes));
-  if (facts.config.layers_with_experts() > 0) {
+  uint64_t stored = 0;
+  for (const ModelFacts::Format& format : facts.formats) stored += format.bytes;
+  fmt::format_to(out, "  weights        {} as kernels read them, {} in the file\n",
+                 size_text(facts.packed_bytes), size_text(stored));
+  if (facts.config.layers_with_experts() > 0)
     fmt::format_to(out, "  experts        {} of them, of which a token alone reads {}\n",
                    size_text(facts.expert_bytes), size_text(facts.active_expert_bytes()));
-    fmt::format_to(out, "  read           {} for a token alone\n", size_text(facts.bytes_per_token));
-  }
+  if (facts.bytes_per_token < facts.packed_bytes)
+    fmt::format_to(out, "  read           {} of them for a token alone\n", size_text(facts.bytes_per_token));
   fmt::format_to(out, "  KV cache       {} per token as {}{}; {} for one full context\n",
                  size_text(facts.kv_bytes_per_token), kv_type_name(facts.kv_type), sharing_text(facts),
                  size_text(context));

@@ -24,6 +24,8 @@ bool read_number(const std::string& text, T* value) {
 
 using Limits = std::numeric_limits<int64_t>;
 
+}  // namespace
+
 CLI::Validator integer_range(int64_t least, int64_t most) {
   const std::string range = fmt::format("{} to {}", least, most);
   const bool any = least == Limits::min() && most == Limits::max();
@@ -50,8 +52,6 @@ CLI::Validator number_range(double least, double most, bool above_least) {
       },
       range);
 }
-
-}  // namespace
 
 CLI::Validator field_range(std::string_view field, int64_t least) {
   const auto fields = request_fields();

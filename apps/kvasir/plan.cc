@@ -100,11 +100,8 @@ int plan(const PlanVerbFlags& f) {
 
 void add_question_flags(CLI::App& verb, PlanFlags& f) {
   constexpr const char* kQuestion = "What is asked";
-  const auto number = [&](const char* name, uint64_t& target, const char* help, uint64_t most) {
-    verb.add_option(name, target, help)
-        ->type_name("N")
-        ->check(CLI::Range(uint64_t{1}, most))
-        ->group(kQuestion);
+  const auto number = [&](const char* name, uint64_t& target, const char* help, int64_t most) {
+    verb.add_option(name, target, help)->type_name("N")->transform(integer_range(1, most))->group(kQuestion);
   };
   number("-c,--context,--max-model-len", f.context,
          "Tokens that a conversation holds (default: the model's, at most 4096)", 1u << 30);
@@ -113,7 +110,7 @@ void add_question_flags(CLI::App& verb, PlanFlags& f) {
          1u << 30);
   number("-u,--users", f.users, "Conversations at once", 1u << 20);
   const auto milliseconds = [&](const char* name, double& target, const char* help) {
-    verb.add_option(name, target, help)->type_name("MS")->check(CLI::Range(1e-3, 1e9))->group(kQuestion);
+    verb.add_option(name, target, help)->type_name("MS")->check(number_range(1e-3, 1e9))->group(kQuestion);
   };
   milliseconds("--ttft", f.ttft_ms, "Longest time to first token, in milliseconds");
   milliseconds("--tpot", f.tpot_ms, "Longest time per output token, in milliseconds");
@@ -141,12 +138,12 @@ void add_way_flags(CLI::App& verb, PlanFlags& f) {
       ->group(kWay);
   verb.add_option("-t,--threads", f.threads, "Threads, of a measured machine (default: all)")
       ->type_name("N")
-      ->check(CLI::Range(1u, 1024u))
+      ->transform(integer_range(1, 1024))
       ->group(kWay);
   verb.add_option("--acceptance", f.acceptance,
                   "Chance that a token copied from the prompt is right, for speculation (default 0.425)")
       ->type_name("A")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_range(0, 1))
       ->group(kWay);
 }
 

@@ -19,7 +19,31 @@
 namespace kvasir {
 namespace {
 
+// The loads are fixed, and so is what they keep.
+Status refuse_questions(const PlanFlags& f) {
+  const PlanFlags none;
+  const std::pair<const char*, bool> given[] = {
+      {"--context", f.context != none.context},
+      {"--prompt", f.prompt != none.prompt},
+      {"--shared-prefix", f.shared_prefix != none.shared_prefix},
+      {"--users", f.users != none.users},
+      {"--ttft", f.ttft_ms != none.ttft_ms},
+      {"--tpot", f.tpot_ms != none.tpot_ms},
+      {"--memory", f.memory != none.memory},
+      {"--acceptance", f.acceptance != none.acceptance},
+  };
+  for (const auto& [flag, is_given] : given) {
+    if (is_given)
+      return invalid_argument(
+          fmt::format("--check runs loads of its own, prompts of 128 to 2048 tokens and up to 32 answers at "
+                      "once: it takes no {}",
+                      flag));
+  }
+  return {};
+}
+
 Status refuse_flags(const PlanFlags& f) {
+  KVASIR_RETURN_IF_ERROR(refuse_questions(f));
   if (!f.weights.empty())
     return invalid_argument("--check runs the file's own weights: --weights cannot be checked");
   if (f.machine != "here" && f.machine.find('/') == std::string::npos && !f.machine.ends_with(".json"))

@@ -94,8 +94,10 @@ std::string plan_page(const PlanReport& report) {
       "Marks in "
       "one place stand inside each other.</p>\n";
   for (const PlanTable& table : plan_tables(report)) out += table_html(report, table);
-  out += fmt::format("<p>{}<code>{}</code></p>\n", report.serves ? "To serve it so: " : "",
-                     xml_text(report.serve));
+  if (report.serves)
+    out += fmt::format("<p>To serve it so: <code>{}</code></p>\n", xml_text(report.serve));
+  else
+    out += fmt::format("<p>{}</p>\n", xml_text(report.serve));
   for (const std::string& note : plan_notes(report)) out += fmt::format("<p>{}</p>\n", sentence_html(note));
   return out + derivations_html(report) + "</body></html>\n";
 }

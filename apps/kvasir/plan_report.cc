@@ -53,18 +53,29 @@ struct Serve {
   bool serves = false;
 };
 
+// Why kvasir serve cannot do that; "" where it can.
+std::string why_not_served(const PlanInput& in) {
+  if (!find_architecture(gguf_architecture(in.shape.architecture)).ok())
+    return fmt::format("kvasir serve does not run the architecture {}", in.shape.architecture);
+  if (in.machine.memory_bytes > 0 && conversations_in_memory(in) == 0u)
+    return fmt::format(
+        "It cannot be served so: weights and one conversation need {}, and there is {} of memory",
+        size_text(static_cast<uint64_t>(memory_needed(in, 1))), size_text(in.machine.memory_bytes));
+  if (in.machine.kind == MachineSpec::Kind::kGpu)
+    return fmt::format("kvasir serve runs on CPUs, and {} is a GPU: these are the limits of any engine there",
+                       in.machine.name);
+  if (!parse_kv_type(in.kv.name).ok())
+    return fmt::format("kvasir serve keeps no KV cache as {}: plan with --kv-cache-dtype f16 or int8",
+                       in.kv.name);
+  return "";
+}
+
 Serve serve_line(const PlanRequest& request) {
   const PlanInput& in = request.input;
-  const Result<const ArchSpec*> arch = find_architecture(gguf_architecture(in.shape.architecture));
-  if (!arch.ok())
-    return {fmt::format("kvasir serve does not run the architecture {}", in.shape.architecture), false};
+  if (std::string why = why_not_served(in); !why.empty()) return {std::move(why), false};
   const std::optional<uint64_t> most = conversations_in_memory(in);
-  if (most && *most == 0)
-    return {fmt::format(
-                "It cannot be served so: weights and one conversation need {}, and there is {} of memory",
-                size_text(static_cast<uint64_t>(memory_needed(in, 1))), size_text(in.machine.memory_bytes)),
-            false};
-  const std::string model = request.is_file ? quoted(request.model) : "MODEL.gguf";
+  // Other weights than the file's are those of another file.
+  const std::string model = request.is_file && !in.weights ? quoted(request.model) : "MODEL.gguf";
   std::string line = fmt::format("kvasir serve {} --max-model-len {}", model, in.context);
   uint64_t batch = request.goals.users.value_or(0);
   if (batch == 0) batch = most ? std::clamp<uint64_t>(*most, 1, 64) : 16;

@@ -219,6 +219,20 @@ TEST(PlanReport, ServesOnlyWhatTheEngineRuns) {
   ASSERT_TRUE(made.ok()) << made.message();
   EXPECT_FALSE(made->serves);
   EXPECT_THAT(made->serve, HasSubstr("does not run the architecture mamba2"));
+  const PlanReport gpu = report({.machine = "H100"});
+  EXPECT_FALSE(gpu.serves);
+  EXPECT_THAT(gpu.serve, HasSubstr("H100 SXM is a GPU"));
+  const PlanReport bytes = report({.kv_cache_dtype = "fp8", .users = 4});
+  EXPECT_FALSE(bytes.serves);
+  EXPECT_THAT(bytes.serve, HasSubstr("keeps no KV cache as fp8"));
+  EXPECT_TRUE(report({.machine = "Apple M3", .weights = "Q4_K_M", .kv_cache_dtype = "auto"}).serves);
+}
+
+TEST(PlanReport, ServesTheFileOrOneOfOtherWeights) {
+  const PlanReport same = predicted_report({.context = 32}),
+                   other = predicted_report({.weights = "Q8_0", .context = 32});
+  EXPECT_THAT(same.serve, HasSubstr(same.request.model));
+  EXPECT_THAT(other.serve, testing::StartsWith("kvasir serve MODEL.gguf "));
 }
 
 TEST(PlanReport, SaysWhenNothingFits) {

@@ -16,7 +16,7 @@ namespace {
 using Row = std::vector<PlanCell>;
 using Printer = PlanPrinter;
 
-// What all experts take, and what of them is read.
+// What all experts take, and what of them is used.
 template <class Add>
 void add_experts(const PlanReport& report, const Add& add) {
   const Printer p{report.derivation};
@@ -28,7 +28,6 @@ void add_experts(const PlanReport& report, const Add& add) {
   add(fmt::format("the {} of them that one token uses", s.moe->experts_used), p.size("active_expert_bytes"));
   if (batch > 1)
     add(fmt::format("those that {} at once use, chosen evenly", batch), p.size("touched_expert_bytes"));
-  add("weights that one token alone reads", p.size("weight_bytes_read"));
 }
 
 PlanTable model_table(const PlanReport& report) {
@@ -44,6 +43,8 @@ PlanTable model_table(const PlanReport& report) {
   add("parameters by the formula", p.count("parameters"));
   add(fmt::format("weights as {}", in.weight_format().name), p.size("parameter_bytes"));
   if (in.shape.moe) add_experts(report, add);
+  if (in.shape.moe || !in.shape.tied_embeddings)
+    add("weights that one token alone reads", p.size("weight_bytes_read"));
   add(fmt::format("KV cache per token as {}", in.kv.name), p.size("kv_bytes_per_token"));
   if (const AttentionKind kind = in.shape.attention(); kind != AttentionKind::kMha)
     add(fmt::format("without {}, with K and V of {} heads", attention_kind_name(kind), in.shape.heads),

@@ -256,8 +256,14 @@ std::string prediction_md(const PredictionSetting& setting, const PredictionChec
   for (uint32_t i = 0; i < kStepParts; ++i)
     out += fmt::format("{} {} {:.2f}x", i == 0 ? "" : ",", step_part_name(static_cast<StepPart>(i)),
                        check.drift[i]);
-  return out + fmt::format("; meanwhile other processes had {:.0f} % of the CPUs, other machines {:.0f} %\n",
-                           100 * check.others, 100 * check.stolen);
+  out += fmt::format("; meanwhile other processes had {:.0f} % of the CPUs, other machines {:.0f} %\n",
+                     100 * check.others, 100 * check.stolen);
+  if (check.disturbed())
+    out +=
+        "These errors are mostly theirs: each thread waits for the one that others hold up. Check again when "
+        "the "
+        "CPUs are idle.\n";
+  return out;
 }
 
 std::string prediction_json(const PredictionSetting& setting, const PredictionCheck& check) {
@@ -280,7 +286,8 @@ std::string prediction_json(const PredictionSetting& setting, const PredictionCh
   out.key("time_over_profile").begin_object();
   for (uint32_t i = 0; i < kStepParts; ++i)
     out.field(step_part_name(static_cast<StepPart>(i)), check.drift[i]);
-  out.end_object().field("others", check.others).field("stolen", check.stolen).end_object().end_object();
+  out.end_object().field("others", check.others).field("stolen", check.stolen);
+  out.field("disturbed", check.disturbed()).end_object().end_object();
   return out.take() + "\n";
 }
 

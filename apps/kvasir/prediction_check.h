@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/kvasir/model_bench.h"
+#include "perf/hardware_profile.h"
 #include "perf/perf_model.h"
 
 namespace kvasir {
@@ -33,6 +34,8 @@ struct PredictionCheck {
   uint64_t bytes = 0;
   StepSeconds drift{};
   double others = 0, stolen = 0;  // part of the CPU time that other processes and other machines had
+  // Whether that was so much that errors say more of them than of the predictions.
+  bool disturbed() const { return others + stolen > HardwareProfile::kUndisturbed; }
 };
 
 // What is run: reading 128, 512 and 2,048 tokens, writing in 1 to 32 sequences, and after up to 4,096 tokens;

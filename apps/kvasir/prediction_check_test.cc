@@ -59,6 +59,15 @@ TEST(PredictionCheck, TableHasSignedErrors) {
   EXPECT_THAT(table, HasSubstr("other machines 4 %"));
 }
 
+TEST(PredictionCheck, SaysWhenOthersHadTheCpus) {
+  PredictionCheck check = one_test();
+  EXPECT_THAT(prediction_md({}, check), testing::Not(HasSubstr("Check again")));
+  EXPECT_EQ(boost::json::parse(prediction_json({}, check)).at("calibration").at("disturbed"), false);
+  check.others = 0.07;  // and 0.04 stolen
+  EXPECT_THAT(prediction_md({}, check), HasSubstr("Check again when the CPUs are idle."));
+  EXPECT_EQ(boost::json::parse(prediction_json({}, check)).at("calibration").at("disturbed"), true);
+}
+
 TEST(PredictionCheck, JsonHasEveryNumber) {
   const boost::json::value json = boost::json::parse(prediction_json({.model = "m"}, one_test()));
   EXPECT_EQ(json.at("model"), "m");

@@ -183,7 +183,16 @@ TEST(Plan, SaysWhatIsWrongAndWhatIsNear) {
   EXPECT_EQ(page.code, kExitUsage);
   EXPECT_THAT(page.errors, HasSubstr("neither in .html nor in .svg"));
   EXPECT_THAT(refusal({"plan", "m", "-o", "csv"}), HasSubstr("csv"));
-  EXPECT_THAT(refusal({"plan", "m", "--users", "0"}), HasSubstr("--users"));
+}
+
+TEST(Plan, TakesNumbersOnly) {
+  EXPECT_EQ(refusal({"plan", "m", "--users", "0"}), "--users: '0' is not an integer from 1 to 1048576");
+  EXPECT_EQ(refusal({"plan", "m", "-c", "0x10"}), "--context: '0x10' is not an integer from 1 to 1073741824");
+  for (const char* flag : {"--ttft", "--tpot", "--acceptance"})
+    for (const char* value : {"nan", "inf", "-1"})
+      EXPECT_THAT(refusal({"plan", "m", flag, value}),
+                  HasSubstr(std::string(flag) + ": '" + value + "' is not a number from "));
+  EXPECT_EQ(refusal({"plan", "m", "--users", "010", "--ttft", "0.5", "--acceptance", "1"}), "");
 }
 
 TEST(Plan, OffersOnlyFlagsThatServeTakes) {
@@ -227,6 +236,12 @@ TEST(Plan, ChecksOnlyWhatItCanRun) {
   const Outcome weights = run({"plan", gguf.path(), "--check", "--weights", "Q8_0"});
   EXPECT_EQ(weights.code, kExitUsage);
   EXPECT_THAT(weights.errors, HasSubstr("--weights cannot be checked"));
+  for (const char* flag : {"--context", "--prompt", "--shared-prefix", "--users", "--ttft", "--tpot",
+                           "--memory", "--acceptance"}) {
+    const Outcome question = run({"plan", gguf.path(), "--check", flag, "1"});
+    EXPECT_EQ(question.code, kExitUsage) << flag;
+    EXPECT_THAT(question.errors, HasSubstr(std::string("it takes no ") + flag));
+  }
   const Outcome file = run({"plan", gguf.path(), "--check", "--machine", "./none.json"});
   EXPECT_EQ(file.code, kExitUsage);
   EXPECT_THAT(file.errors, HasSubstr("./none.json"));

@@ -82,10 +82,34 @@ TEST(Experts, TouchedOnAverage) {
   EXPECT_DOUBLE_EQ(expected_experts(8, 2, 2), 8 * (1 - 0.75 * 0.75));
   EXPECT_DOUBLE_EQ(expected_experts(0, 0, 5), 0);
   const WeightFormat bytes{"int8", 8};
-  EXPECT_DOUBLE_EQ(weight_bytes_read(small(), &bytes, 1), 320);
+  EXPECT_DOUBLE_EQ(step_weight_bytes(small(), &bytes, 1), 320);
   // All but three of the four experts of one token.
-  EXPECT_DOUBLE_EQ(weight_bytes_read(small_moe(), &bytes, 1),
+  EXPECT_DOUBLE_EQ(step_weight_bytes(small_moe(), &bytes, 1),
                    static_cast<double>(active_parameters(small_moe())));
+}
+
+// The formula counts the embedding of 10 x 4, of which a step reads a row per token.
+TEST(Embedding, IsLookedUpRowByRow) {
+  const WeightFormat bytes{"int8", 8};
+  EXPECT_DOUBLE_EQ(embedding_bytes(small(), &bytes), 40);
+  EXPECT_DOUBLE_EQ(weight_bytes_read(small(), &bytes, 1), 320 - 36);
+  EXPECT_DOUBLE_EQ(weight_bytes_read(small(), &bytes, 3), 320 - 28);
+  EXPECT_DOUBLE_EQ(weight_bytes_read(small(), &bytes, 20), 320);
+  // Nine rows more than the experts stay unread.
+  EXPECT_DOUBLE_EQ(weight_bytes_read(small_moe(), &bytes, 1), step_weight_bytes(small_moe(), &bytes, 1) - 36);
+  ModelShape s = small();
+  s.tied_embeddings = true;  // and so the output head, which is read whole
+  EXPECT_DOUBLE_EQ(weight_bytes_read(s, &bytes, 1), 280);
+}
+
+TEST(Embedding, BytesOfAFileAreExact) {
+  ModelShape s = small();
+  s.stored_bytes = 1000;
+  s.stored_embedding_bytes = 200;
+  EXPECT_DOUBLE_EQ(embedding_bytes(s), 200);
+  EXPECT_DOUBLE_EQ(weight_bytes_read(s, nullptr, 1), 1000 - 180);
+  const WeightFormat half{"F16", 16};
+  EXPECT_DOUBLE_EQ(embedding_bytes(s, &half), 80);
 }
 
 TEST(Experts, BytesOfAFileAreExact) {
@@ -96,7 +120,7 @@ TEST(Experts, BytesOfAFileAreExact) {
   s.stored_bytes = 1000;
   s.stored_expert_bytes = 800;
   EXPECT_EQ(expert_bytes(s), 800);
-  EXPECT_DOUBLE_EQ(weight_bytes_read(s, nullptr, 1), 400);  // one of four experts
+  EXPECT_DOUBLE_EQ(step_weight_bytes(s, nullptr, 1), 400);  // one of four experts
   EXPECT_DOUBLE_EQ(expert_bytes(s, &bytes), static_cast<double>(count_parameters(s).experts));
 }
 

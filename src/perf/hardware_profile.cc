@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cmath>
 #include <filesystem>
 
 #include "base/text_file.h"
@@ -80,9 +79,10 @@ double HardwareProfile::read_rate(uint64_t bytes, uint32_t threads_used) const {
   if (next == reads.end()) return at(reads.back());
   if (next == reads.begin() || next->bytes == bytes) return at(*next);
   const auto before = next - 1;
-  const double part = std::log2(static_cast<double>(bytes) / static_cast<double>(before->bytes)) /
-                      std::log2(static_cast<double>(next->bytes) / static_cast<double>(before->bytes));
-  return at(*before) + part * (at(*next) - at(*before));
+  const auto inverse = [](uint64_t size) { return 1 / static_cast<double>(size); };
+  const double part =
+      (inverse(before->bytes) - inverse(bytes)) / (inverse(before->bytes) - inverse(next->bytes));
+  return 1 / ((1 - part) / at(*before) + part / at(*next));
 }
 
 std::string HardwareProfile::to_json() const {

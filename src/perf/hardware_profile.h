@@ -16,6 +16,8 @@ namespace kvasir {
 // and rates per second. Everything that predicts or judges a speed divides by these.
 struct HardwareProfile {
   static constexpr uint32_t kVersion = 3;  // of the JSON; a file of another version is refused
+  // What threads read from caches of their own.
+  static constexpr uint64_t kCachedBytes = uint64_t{1} << 20;
 
   // A rate of one thread alone, and of all threads together.
   struct Rate {
@@ -43,8 +45,9 @@ struct HardwareProfile {
   // What the kernels reach; none of a machine of which only the peaks are known.
   std::optional<KernelRates> kernels;
 
-  // Read rate of a working set of this size by so many threads: between measured sizes linear in the
-  // logarithm of the size, outside them that of the nearest.
+  // Read rate of a working set of this size by so many threads. A cache of C bytes holds C / S of a set of S
+  // that is too large for it, so between measured sizes the time of a byte is linear in 1 / S; outside them
+  // it is that of the nearest.
   double read_rate(uint64_t bytes, uint32_t threads_used) const;
   double int8_rate(uint32_t threads_used) const;
   double f32_rate(uint32_t threads_used) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <new>
 #include <span>
@@ -201,23 +202,31 @@ KernelRates kernel_rates(ThreadPool& pool, const MachineBenchOptions& options,
   return measure_kernel_rates(pool, kernel_table(options.isa), {memory.buffer.data(), bytes}, bench);
 }
 
-// What a kernel reads with all threads is read, so nothing of that size or less reads slower: plain reading
-// meets the prefetchers less well than some kernels do.
-void raise_reads(const KernelRates& kernels, std::vector<HardwareProfile::ReadRate>& reads) {
-  constexpr uint32_t kInputs = 1024;
-  for (const LinearRates& r : kernels.linear) {
-    const double value_bytes =
-        static_cast<double>(packed_panel_bytes(r.type, kInputs)) / (kInputs * kPanelCols);
-    for (HardwareProfile::ReadRate& read : reads)
-      read.rate.all_threads = std::max(read.rate.all_threads, value_bytes / r.memory.front());
-  }
-}
-
 std::string size_name(uint64_t bytes) {
   return bytes >= kMiB ? fmt::format("{} MiB", bytes / kMiB) : fmt::format("{} KiB", bytes / kKiB);
 }
 
 }  // namespace
+
+void raise_reads(HardwareProfile& machine) {
+  constexpr uint32_t kInputs = 1024;
+  double best = INFINITY;  // seconds per byte of the fastest kernel
+  for (const LinearRates& r : machine.kernels->linear) {
+    const double value_bytes =
+        static_cast<double>(packed_panel_bytes(r.type, kInputs)) / (kInputs * kPanelCols);
+    best = std::min(best, r.memory.front() / value_bytes);
+  }
+  const double cached = 1 / machine.read_rate(HardwareProfile::kCachedBytes, machine.threads);
+  const double plain = 1 / machine.read_rate(machine.kernels->memory_bytes, machine.threads);
+  if (!(best < plain)) return;
+  for (HardwareProfile::ReadRate& read : machine.reads) {
+    double& rate = read.rate.all_threads;
+    if (best <= cached)
+      rate = std::max(rate, 1 / best);
+    else if (1 / rate > cached)
+      rate = 1 / (cached + (1 / rate - cached) / (plain - cached) * (best - cached));
+  }
+}
 
 Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOptions& options) {
   const auto say = [&](const std::string& what) {
@@ -252,7 +261,7 @@ Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOpti
   }
   if (options.kernels && memory.written >= kLeastForKernels) {
     p.kernels = kernel_rates(pool, options, memory);
-    raise_reads(*p.kernels, p.reads);
+    raise_reads(p);
   }
   // Again, some seconds later: whoever kept the threads from meeting may be gone.
   p.barrier_seconds = std::min(p.barrier_seconds, barrier_seconds(pool, patience));

@@ -39,6 +39,12 @@ struct MachineBenchOptions {
 // the smallest buffer.
 Result<HardwareProfile> measure_machine(ThreadPool& pool, const MachineBenchOptions& options);
 
+// Plain reading meets the prefetchers less well than some kernels do, and what they read with all threads is
+// read: raises the rates of all threads so that a set as large as the memory that the kernels went through is
+// read as fast as by the fastest of them, and every other size so that as much of it as before comes from
+// memory. Of a profile with kernel rates.
+void raise_reads(HardwareProfile& machine);
+
 // What drifts, as it was at one moment.
 struct MachineProbe {
   double clock_hz = 0;

@@ -54,7 +54,7 @@ std::string config_path(const std::string& text) {
 // What to call the model of a config.json: its _name_or_path is rarely true, its folder's name mostly is.
 std::string name_of_config(const std::string& path) {
   std::error_code error;
-  const fs::path folder = fs::absolute(path, error).parent_path();
+  const fs::path folder = fs::absolute(path, error).lexically_normal().parent_path();
   const fs::path file = fs::path(path).filename();
   return file == "config.json" && folder.has_filename() ? folder.filename().string() : file.stem().string();
 }

@@ -71,7 +71,8 @@ struct ModelShape {
   // Of a file's tensor directory, exact; absent for a config or a table row.
   std::optional<uint64_t> stored_parameters;
   std::optional<uint64_t> stored_bytes;
-  std::optional<uint64_t> stored_expert_bytes;  // of them, those of routed experts
+  std::optional<uint64_t> stored_expert_bytes;     // of them, those of routed experts,
+  std::optional<uint64_t> stored_embedding_bytes;  // and of the embedding
 
   AttentionKind attention() const;
   bool is_moe_layer(uint32_t layer) const { return moe && layer >= moe->leading_dense_layers; }

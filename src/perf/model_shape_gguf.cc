@@ -188,6 +188,7 @@ Status read_directory(const GgufFile& file, ModelShape* s) {
   s->stored_parameters = parameters;
   s->stored_bytes = bytes;
   s->stored_expert_bytes = experts;
+  s->stored_embedding_bytes = embedding->view.bytes();
   return {};
 }
 

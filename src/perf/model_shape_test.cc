@@ -197,6 +197,7 @@ TEST(GgufShape, ReadsWhatTheEngineCannotRun) {
     EXPECT_FALSE(s->tied_embeddings);
     // 680 + 1280 + 256 + 12288 bytes; 640 + 640 + 64 + 6144 weights.
     EXPECT_EQ(s->stored_bytes, 14504u);
+    EXPECT_EQ(s->stored_embedding_bytes, 680u);
     EXPECT_EQ(s->stored_parameters, 7488u);
     EXPECT_EQ(parameter_bytes(*s), 14504);
     EXPECT_DOUBLE_EQ(s->weights.bits, 8.0 * 14504 / 7488);
@@ -282,6 +283,8 @@ TEST(ResolveShape, TakesAConfigAFolderAndAName) {
     EXPECT_EQ(s->name, "My-Model");
     EXPECT_EQ(s->source, (folder / "config.json").string());
   }
+  for (const char* path : {".", "./", "../My-Model"})
+    EXPECT_EQ(resolve_shape((folder / path).string())->name, "My-Model") << path;
   EXPECT_EQ(resolve_shape("gemma 3 270m")->hidden, 640u);
   EXPECT_THAT(resolve_shape("no/such/config.json").message(), HasSubstr("no such file"));
   EXPECT_THAT(resolve_shape("nosuch.gguf").message(), HasSubstr("nosuch.gguf"));

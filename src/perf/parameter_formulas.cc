@@ -1,5 +1,6 @@
 #include "perf/parameter_formulas.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace kvasir {
@@ -79,11 +80,23 @@ double expert_bytes(const ModelShape& s, const WeightFormat* format) {
          static_cast<double>(count.matrices());
 }
 
-double weight_bytes_read(const ModelShape& s, const WeightFormat* format, double tokens) {
+double embedding_bytes(const ModelShape& s, const WeightFormat* format) {
+  if (format == nullptr && s.stored_embedding_bytes) return static_cast<double>(*s.stored_embedding_bytes);
+  return (format != nullptr ? *format : s.weights).bytes(static_cast<double>(count_parameters(s).embedding));
+}
+
+double step_weight_bytes(const ModelShape& s, const WeightFormat* format, double tokens) {
   const double all = parameter_bytes(s, format);
   if (!s.moe) return all;
   const double touched = expected_experts(s.moe->experts, s.moe->experts_used, tokens) / s.moe->experts;
   return all - expert_bytes(s, format) * (1 - touched);
+}
+
+double weight_bytes_read(const ModelShape& s, const WeightFormat* format, double tokens) {
+  const double counted = step_weight_bytes(s, format, tokens);
+  if (s.tied_embeddings || s.vocab == 0) return counted;
+  const double vocab = s.vocab;
+  return counted - embedding_bytes(s, format) * (1 - std::min(tokens, vocab) / vocab);
 }
 
 }  // namespace kvasir

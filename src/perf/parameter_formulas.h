@@ -48,8 +48,16 @@ double parameter_bytes(const ModelShape& shape, const WeightFormat* format = nul
 // 0 for a dense model.
 double expert_bytes(const ModelShape& shape, const WeightFormat* format = nullptr);
 
-// Bytes of weights that a step of `tokens` rows reads: all of a dense model's; of a mixture's routed experts
-// expected_experts() / E.
+// Bytes of the embedding: what the directory says, or V D bits / 8.
+double embedding_bytes(const ModelShape& shape, const WeightFormat* format = nullptr);
+
+// Bytes of weights that the book's step time counts ("Inference", KV + parameters over bandwidth) for
+// `tokens` rows: all of a dense model's, an embedding that is only looked up included; of a mixture's routed
+// experts expected_experts() / E.
+double step_weight_bytes(const ModelShape& shape, const WeightFormat* format, double tokens);
+
+// Bytes of weights that such a step really reads: step_weight_bytes() without the rows of an embedding that
+// no token looks up, which are all but one per token. A tied embedding is the head, and read.
 double weight_bytes_read(const ModelShape& shape, const WeightFormat* format, double tokens);
 
 }  // namespace kvasir

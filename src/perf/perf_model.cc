@@ -19,7 +19,6 @@ constexpr uint32_t kPhasesPerLayer = 4;
 // Pieces that attention is cut into for each thread (models/attention_plan.cc).
 constexpr uint32_t kPiecesPerThread = 8;
 constexpr uint32_t kTilePositions = 16;  // that lie together in K (kernels/generic/kv_address.h)
-constexpr uint64_t kCachedBytes = uint64_t{1} << 20;
 
 double divide_up(double a, double b) {
   return std::ceil(a / b);
@@ -36,7 +35,7 @@ double unevenness(uint32_t n, uint32_t threads) {
 // What part of a working set comes from memory: where its read time lies between that of a set as large as
 // the kernels' rates from cache were measured with and that of the largest that was read.
 double part_from_memory(const HardwareProfile& machine, uint64_t bytes, uint32_t threads) {
-  const double cached = 1 / machine.read_rate(kCachedBytes, threads);
+  const double cached = 1 / machine.read_rate(HardwareProfile::kCachedBytes, threads);
   const double away = 1 / machine.read_rate(machine.reads.back().bytes, threads);
   if (!(away > cached)) return 1;
   return std::clamp((1 / machine.read_rate(bytes, threads) - cached) / (away - cached), 0.0, 1.0);

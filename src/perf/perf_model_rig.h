@@ -56,4 +56,16 @@ inline HardwareProfile small_machine(uint32_t threads = 2) {
   return m;
 }
 
+// Eight experts of 64 x 32 in a layer, of which a row uses two.
+inline WeightSizes weights_with_experts() {
+  WeightSizes w = small_weights();
+  w.matrices.push_back({WeightSizes::Phase::kDown, DType::kQ8_0, 64, 32, 1, 2048, 8, 2});
+  return w;
+}
+
+inline PerfModel small_model(const ModelConfig& config = small_config(), uint32_t threads = 2) {
+  return PerfModel(config, small_weights(), small_machine(threads),
+                   {.threads = threads, .kv_type = KvType::kF16, .max_rows = 64, .max_logit_rows = 16});
+}
+
 }  // namespace kvasir

@@ -32,7 +32,7 @@ Result<PerformanceStats> compute_transformer_performance_stats(const ModelShape&
   stats.kv_bytes_per_sequence = kv_bytes_per_sequence(shape, options.kv, options.sequence);
   stats.memory_bytes = batch * stats.kv_bytes_per_sequence + stats.parameter_bytes;
   stats.read_bytes =
-      batch * stats.kv_bytes_per_sequence + weight_bytes_read(shape, format_of(options), batch);
+      batch * stats.kv_bytes_per_sequence + step_weight_bytes(shape, format_of(options), batch);
   stats.latency_seconds = stats.read_bytes / options.bandwidth;
   stats.throughput = batch / stats.latency_seconds;
   return stats;

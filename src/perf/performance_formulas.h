@@ -27,7 +27,7 @@ struct PerformanceStats {
   double kv_bytes_per_token = 0;
   double kv_bytes_per_sequence = 0;  // [C]
   double memory_bytes = 0;           // B C + P
-  double read_bytes = 0;             // of a step: B C + the weights that B tokens touch (P of a dense model)
+  double read_bytes = 0;             // of a step: B C + step_weight_bytes() (P of a dense model)
   double latency_seconds = 0;  // read_bytes / W: a step, which is also the time between a sequence's tokens
   double throughput = 0;       // B / latency: tokens per second
 };

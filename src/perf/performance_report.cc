@@ -113,10 +113,9 @@ void add_memory(const Report& r) {
 // Of all experts, of those that a token uses, and of those that the batch touches.
 void add_expert_bytes(const Report& r) {
   const ModelShape& s = r.shape;
-  const WeightFormat* format = r.options.weights ? &*r.options.weights : nullptr;
-  const double all = expert_bytes(s, format);
+  const double all = expert_bytes(s, r.format());
   Quantity q{.id = "expert_bytes", .title = "routed experts", .value = all, .unit = "bytes"};
-  if (format == nullptr && s.stored_expert_bytes) {
+  if (!r.options.weights && s.stored_expert_bytes) {
     q.formula = "T";
     q.inputs = {given("T", "tensors of routed experts of the file", all, "bytes")};
     q.source = s.source;
@@ -143,7 +142,8 @@ void add_expert_bytes(const Report& r) {
              .source = kDeepSeek});
 }
 
-void add_weight_bytes_read(const Report& r) {
+// The weights of a step as the formula counts them: those of experts that the batch touches.
+void add_step_weights(const Report& r) {
   const ModelShape::Moe& moe = *r.shape.moe;
   add_expert_bytes(r);
   r.out.add({.id = "experts_touched",
@@ -154,10 +154,9 @@ void add_weight_bytes_read(const Report& r) {
              .inputs = {given("E", "experts of a layer", moe.experts),
                         given("A", "experts per token", moe.experts_used), batch(r)},
              .source = "expectation of independent, even choices"});
-  r.out.add({.id = "weight_bytes_read",
-             .title = "weights that a step reads",
-             .value = weight_bytes_read(r.shape, r.options.weights ? &*r.options.weights : nullptr,
-                                        static_cast<double>(r.options.batch)),
+  r.out.add({.id = "step_weight_bytes",
+             .title = "weights of a step, by the formula",
+             .value = step_weight_bytes(r.shape, r.format(), static_cast<double>(r.options.batch)),
              .unit = "bytes",
              .formula = "P - X * (1 - T / E)",
              .inputs = {of("P", "parameter_bytes"), of("X", "expert_bytes"), of("T", "experts_touched"),
@@ -165,15 +164,55 @@ void add_weight_bytes_read(const Report& r) {
              .source = kBook});
 }
 
+void add_embedding_bytes(const Report& r) {
+  const ModelShape& s = r.shape;
+  const WeightFormat& format = r.options.weights ? *r.options.weights : s.weights;
+  Quantity q{.id = "embedding_bytes",
+             .title = "the embedding",
+             .value = embedding_bytes(s, r.format()),
+             .unit = "bytes",
+             .formula = "V * D * w / 8",
+             .inputs = {given("V", "vocabulary", s.vocab), width(s),
+                        given("w", fmt::format("bits per weight as {}", format.name), format.bits)},
+             .source = kTransformers};
+  if (!r.options.weights && s.stored_embedding_bytes) {
+    q.formula = "T";
+    q.inputs = {given("T", "the file's tensor token_embd.weight", q.value, "bytes")};
+    q.source = s.source;
+  }
+  r.out.add(std::move(q));
+}
+
+// `counted`: what the formula counts.
+void add_weight_bytes_read(const Report& r, const std::string& counted) {
+  Quantity q{.id = "weight_bytes_read",
+             .title = "weights that a step reads",
+             .value = weight_bytes_read(r.shape, r.format(), static_cast<double>(r.options.batch)),
+             .unit = "bytes",
+             .formula = "P",
+             .inputs = {of("P", counted)},
+             .source = "a token looks up one row of an embedding that is not the output head"};
+  if (!r.shape.tied_embeddings) {
+    add_embedding_bytes(r);
+    q.formula = "P - e * (1 - min(B, V) / V)";
+    q.inputs.insert(q.inputs.end(),
+                    {of("e", "embedding_bytes"), batch(r), given("V", "vocabulary", r.shape.vocab)});
+  }
+  r.out.add(std::move(q));
+}
+
 void add_speed(const Report& r, const MachineSpec* machine, double published) {
-  if (r.shape.moe) add_weight_bytes_read(r);
+  const std::string counted = r.shape.moe ? "step_weight_bytes" : "parameter_bytes";
+  if (r.shape.moe) add_step_weights(r);
+  if (r.shape.moe || !r.shape.tied_embeddings) add_weight_bytes_read(r, counted);
   r.out.add({.id = "read_bytes",
-             .title = "bytes that a decode step reads",
+             .title = r.shape.tied_embeddings
+                          ? "bytes that a decode step reads"
+                          : "bytes of a decode step by the formula, which counts the whole embedding",
              .value = r.stats.read_bytes,
              .unit = "bytes",
              .formula = "B * C + P",
-             .inputs = {batch(r), of("C", "kv_bytes_per_sequence"),
-                        of("P", r.shape.moe ? "weight_bytes_read" : "parameter_bytes")},
+             .inputs = {batch(r), of("C", "kv_bytes_per_sequence"), of("P", counted)},
              .source = kBook});
   Quantity bandwidth{.id = "bandwidth",
                      .title = "memory bandwidth",

@@ -15,8 +15,10 @@ namespace kvasir {
 //                              attention_parameters, ffn_parameters, expert_parameters
 //   parameter_bytes, kv_bytes_per_token_layer, kv_bytes_per_token, kv_positions, kv_bytes_per_sequence,
 //   memory_bytes
-//   weight_bytes_read          of mixtures, with expert_bytes, active_expert_bytes, active_parameters and
+//   step_weight_bytes          of mixtures, with expert_bytes, active_expert_bytes, active_parameters and
 //                              experts_touched
+//   weight_bytes_read          where that is not parameter_bytes: of mixtures, and with embedding_bytes of
+//                              models whose embedding is not the output head
 //   read_bytes, bandwidth, latency_seconds, throughput
 // and with a machine
 //   largest_batch              where its memory is known

@@ -160,7 +160,7 @@ void add_kind(const Parts& p, const Step& step, const KindTime& kind) {
              .inputs = used(f.flops, f.inputs),
              .source = f.source});
   p.out.add({.id = step.prefix + id + "_bytes",
-             .title = fmt::format("bytes that {} reads in {}", kind.name, step.name),
+             .title = fmt::format("bytes read for {} in {}", kind.name, step.name),
              .value = kind.work.bytes(),
              .unit = "bytes",
              .formula = f.bytes,

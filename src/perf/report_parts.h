@@ -21,6 +21,9 @@ struct Report {
   const PerformanceOptions& options;
   const PerformanceStats& stats;
   Derivation& out;
+
+  // As functions of parameter_formulas.h take it.
+  const WeightFormat* format() const { return options.weights ? &*options.weights : nullptr; }
 };
 
 inline QuantityInput width(const ModelShape& s) {

@@ -63,6 +63,7 @@ def test_inspect_says_what_a_token_uses_of_experts(folder):
     assert (said["expert_bytes"], said["active_expert_bytes"]) == (experts, experts * 3 // 8)
     text = kvasir("inspect", folder / "qwen3moe.gguf")
     assert "8 of width 32 in each of 2 layers, a token goes to 3" in text
+    assert " of them for a token alone" in text and " as kernels read them, " in text
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,6 +84,9 @@ def test_plan_says_what_steps_touch_of_experts(folder):
     assert by_id["touched_expert_bytes"] == pytest.approx(experts * (1 - (5 / 8) ** 2))
     said = json.loads(kvasir("inspect", folder / "qwen3moe.gguf", "--json"))
     assert by_id["active_parameters"] == pytest.approx(said["active_parameters"], rel=0.02)  # without norms
+    # Panels of 16 columns are filled up in memory.
+    assert by_id["weight_bytes_read"] == pytest.approx(said["weight_bytes_per_token"], rel=0.02)
+    assert by_id["embedding_bytes"] == 268 * 64 * 4
     assert "8 routed experts in each of 2 layers" in kvasir("plan", folder / "qwen3moe.gguf", "--machine", "Apple M3")
 
 
