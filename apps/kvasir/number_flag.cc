@@ -38,7 +38,7 @@ CLI::Validator integer_range(int64_t least, int64_t most) {
       any ? "" : range);  // --help shows it
 }
 
-CLI::Validator number_range(double least, double most, bool above_least) {
+CLI::Validator real_range(double least, double most, bool above_least) {
   const std::string range = above_least ? fmt::format("above {} and at most {}", least, most)
                                         : fmt::format("from {} to {}", least, most);
   return CLI::Validator(
@@ -59,10 +59,14 @@ CLI::Validator field_range(std::string_view field, int64_t least) {
     return f.name == field && (f.endpoints & kChatField) != 0;
   });
   CHECK(row != fields.end() && (row->type == FieldType::kInteger || row->type == FieldType::kNumber));
-  if (row->type == FieldType::kNumber) return number_range(row->min, row->max, row->above_min);
+  if (row->type == FieldType::kNumber) return real_range(row->min, row->max, row->above_min);
   const int64_t min = std::isfinite(row->min) ? static_cast<int64_t>(row->min) : Limits::min();
   const int64_t max = std::isfinite(row->max) ? static_cast<int64_t>(row->max) : Limits::max();
   return integer_range(std::max(min, least), max);
+}
+
+CLI::Validator number_range(double least, double most) {
+  return real_range(least, most, false);
 }
 
 CLI::Validator not_empty() {

@@ -13,6 +13,9 @@ namespace kvasir {
 // Option::transform().
 CLI::Validator field_range(std::string_view field, int64_t least = std::numeric_limits<int64_t>::min());
 
+// The same for a number that is no field of the API, from `least` to `most`. Also for Option::check().
+CLI::Validator number_range(double least, double most);
+
 // Refuses "", which a variable that is not set leaves on a command line. For Option::check().
 CLI::Validator not_empty();
 

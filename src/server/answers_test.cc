@@ -70,6 +70,16 @@ TEST_F(ApiServerTest, BestOfGivesTheBestByMeanLogprob) {
   EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), 2);
 }
 
+TEST_F(ApiServerTest, BestOfOfAChat) {
+  start();
+  engine_.answer = [](const Request&, uint32_t c) { return std::string(c == 2 ? "d" : "c"); };
+  const json::object answer = chat(R"("best_of":3)");
+  EXPECT_EQ(answer.at("choices").as_array().size(), 1u);
+  EXPECT_EQ(choice_of(answer).at("message").at("content").as_string(), "d");
+  EXPECT_TRUE(choice_of(answer).at("logprobs").is_null());
+  EXPECT_EQ(engine_.last_request.n, 3u);
+}
+
 TEST_F(ApiServerTest, BestOfKeepsTheLogprobsThatWereAskedFor) {
   start();
   engine_.answer = [](const Request&, uint32_t c) { return std::string(c == 1 ? "d" : "c"); };

@@ -200,6 +200,23 @@ TEST_F(PromptTest, MorePromptsThanTheQueueHoldsAreRefused) {
   EXPECT_FALSE(build("{\"prompt\":[97,98,99]}", false)) << "one prompt of three tokens";
 }
 
+TEST_F(PromptTest, MoreAnswersThanRunAtOnceAreRefused) {
+  engine_.limits.max_num_seqs = 4;
+  EXPECT_FALSE(build(R"({"prompt":"a","n":4})", false));
+  EXPECT_FALSE(build(R"({"prompt":"a","n":2,"best_of":4})", false));
+  for (const bool chat : {true, false}) {
+    const std::string input = chat ? R"({"messages":[{"role":"user","content":"a"}])" : R"({"prompt":"a")";
+    for (const std::string field : {"n", "best_of"}) {
+      const Problem problem = build(input + ",\"" + field + "\":5}", chat);
+      ASSERT_TRUE(problem) << field;
+      EXPECT_EQ(problem->status, 400);
+      EXPECT_EQ(problem->param, field);
+      EXPECT_EQ(problem->message,
+                "'" + field + "' is 5; this server runs 4 sequences at once (--max-num-seqs)");
+    }
+  }
+}
+
 TEST_F(PromptTest, TokenIdsOfFieldsAreChecked) {
   for (const char* field :
        {"\"logit_bias\":{\"259\":1}", "\"stop_token_ids\":[259]", "\"stop_token_ids\":[-1]",

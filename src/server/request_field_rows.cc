@@ -262,7 +262,7 @@ const RequestField kFields[] = {
     {"n", "", kBoth, T::kInteger, 1, 16, false, "1",
      "Answers per prompt. Choice i draws from (seed, i); choice 0 equals the answer of n = 1.", kUsed,
      set<&Request::n>},
-    {"best_of", "", kText, T::kInteger, 1, 16, false, "n",
+    {"best_of", "", kBoth, T::kInteger, 1, 16, false, "n",
      "Answers that are generated per prompt, n at least; the n with the highest mean log-probability per "
      "token "
      "are given, the best first. All count in usage. Above n not with stream.",
