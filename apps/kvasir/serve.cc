@@ -92,14 +92,15 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
 
 void add_persistence_flags(CLI::App& verb, ServeFlags& flags) {
   constexpr const char* kKeep = "Over restarts and faults";
-  CLI::Option* const directory = verb.add_option(
-          "--kv-persist", flags.kv_directory,
-          "Directory to keep the KV cache's prefixes in, so that a restarted server still knows its system "
-          "prompts; they are written there when it ends and now and then. Prompts can be read from it: it is "
-          "made for its owner only")
-      ->type_name("DIR")
-      ->check(not_empty())
-      ->group(kKeep);
+  CLI::Option* const directory = verb.add_option("--kv-persist", flags.kv_directory,
+                                                 "Directory to keep the KV cache's prefixes in, so that a "
+                                                 "restarted server still knows its system "
+                                                 "prompts; they are written there when it ends and now and "
+                                                 "then. Prompts can be read from it: it is "
+                                                 "made for its owner only")
+                                     ->type_name("DIR")
+                                     ->check(not_empty())
+                                     ->group(kKeep);
   verb.add_option("--kv-persist-size", flags.kv_size,
                   "Most bytes of it, the most recently used prefixes first")
       ->type_name("SIZE")

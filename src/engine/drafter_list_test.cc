@@ -44,7 +44,8 @@ TEST(DrafterList, SaysWhatIsWrong) {
   EXPECT_EQ(list_of("eagle="), "the drafter 'eagle' needs a value: eagle=FILE");
   for (const std::string unknown : {"magic", "Auto", " ngram", ""}) {
     const std::string refused = list_of("suffix," + unknown);
-    EXPECT_EQ(refused.rfind("'" + unknown + "' is no drafter; there are off, auto, ngram,", 0), 0u) << refused;
+    EXPECT_EQ(refused.rfind("'" + unknown + "' is no drafter; there are off, auto, ngram,", 0), 0u)
+        << refused;
   }
 }
 

@@ -241,6 +241,29 @@ TEST_F(PromptTest, NeverCutsButSaysBothNumbers) {
   EXPECT_TRUE(build("{\"messages\":[{\"role\":\"user\",\"content\":\"" + std::string(1000, 'x') + "\"}]}"));
 }
 
+// One rule, whatever the template makes of messages: the window is 1,000 tokens, one of them for the answer.
+TEST_F(PromptTest, TooLongIsRefusedWithWhateverTemplate) {
+  for (const char* source :
+       {kChatMl, "{{ messages[0].content }}{% if add_generation_prompt %}>{% endif %}",
+        "{% for m in messages %}{% if m.role != 'system' %}[{{ m.content }}]{% endif %}{% endfor %}",
+        "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"}) {
+    SCOPED_TRACE(source);
+    use(source);
+    const auto with = [&](size_t letters) {
+      return build(R"({"messages":[{"role":"user","content":")" + std::string(letters, 'x') + "\"}]}");
+    };
+    ASSERT_FALSE(with(100));
+    const size_t around = prompts_.at(0).tokens.size() - 100;
+    ASSERT_FALSE(with(999 - around));
+    EXPECT_EQ(prompts_.at(0).tokens.size(), 999u);
+    const Problem problem = with(1000 - around);
+    ASSERT_TRUE(problem);
+    EXPECT_EQ(problem->status, 400);
+    EXPECT_EQ(problem->code, "context_length_exceeded");
+    EXPECT_THAT(problem->message, ::testing::AllOf(HasSubstr("1000 tokens"), HasSubstr("1001 tokens")));
+  }
+}
+
 TEST_F(PromptTest, DefaultLengths) {
   ASSERT_FALSE(build(R"({"prompt":"x"})", false));
   EXPECT_EQ(request_.sampling.max_tokens, 16u);

@@ -136,6 +136,8 @@ TEST(RequestFields, ErrorsSayTheNumber) {
   EXPECT_EQ(message_of("\"priority\":1.5"), "'priority' must be an integer");
   EXPECT_EQ(message_of("\"cache_salt\":\"" + std::string(1025, 'x') + "\""),
             "'cache_salt': its length in bytes is 1025; it must be from 1 to 1024");
+  EXPECT_EQ(message_of("\"request_id\":\"a\\nforged line\""),
+            "'request_id' holds the byte 0x0a; it must be printable ASCII");
   EXPECT_EQ(message_of("\"stop_token_ids\":[" + std::string(512, '1') + "]"),
             "'stop_token_ids' must be a list of token ids");
 }
