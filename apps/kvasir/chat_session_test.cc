@@ -41,11 +41,12 @@ TEST_F(ChatSessionTest, HandsOutTheAnswerAsItComes) {
 }
 
 TEST(ChatAnswer, EndsWithItsSpeeds) {
-  ChatSession::Answer answer{.prompt_tokens = 120,
-                             .cached_tokens = 96,
-                             .output_tokens = 41,
-                             .prompt_seconds = 0.5,
-                             .output_seconds = 2};
+  ChatSession::Answer answer;
+  answer.prompt_tokens = 120;
+  answer.cached_tokens = 96;
+  answer.output_tokens = 41;
+  answer.prompt_seconds = 0.5;
+  answer.output_seconds = 2;
   EXPECT_EQ(answer.summary(),
             "[41 tokens, 20.0 tokens/s; prompt 120 tokens, 96 from the cache, 48.0 tokens/s]");
   answer.drafting = {.steps = 25, .drafts = 8, .drafted = 20, .accepted = 16, .saved_seconds = 1.25};
