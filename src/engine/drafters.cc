@@ -260,8 +260,8 @@ Result<DrafterSpec> parse_one(std::string_view part) {
 
 // One of each kind: who is named again, as by `auto`, is there already.
 Status add_spec(DrafterSpec spec, std::vector<DrafterSpec>* specs) {
-  const auto there = std::find_if(specs->begin(), specs->end(),
-                                  [&](const DrafterSpec& s) { return s.name == spec.name; });
+  const auto there =
+      std::find_if(specs->begin(), specs->end(), [&](const DrafterSpec& s) { return s.name == spec.name; });
   if (there == specs->end()) {
     specs->push_back(std::move(spec));
     return {};
