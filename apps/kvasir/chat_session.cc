@@ -4,6 +4,7 @@
 
 #include <boost/json/object.hpp>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -46,8 +47,7 @@ void take(Turn& turn, const TokenEvent& event, const Status& written) {
   turn.answer.prompt_tokens = event.prompt_tokens;
   turn.answer.cached_tokens = event.cached_tokens;
   turn.answer.output_tokens = event.output_tokens;
-  turn.answer.drafted = event.drafted_tokens;
-  turn.answer.accepted = event.accepted_drafts;
+  turn.answer.drafting = event.drafting;
   if (event.finish == FinishReason::kNone) return;
   turn.answer.cut = event.finish == FinishReason::kLength;
   turn.error = event.error;
@@ -61,10 +61,14 @@ std::string ChatSession::Answer::summary() const {
   const uint32_t read = prompt_tokens - cached_tokens;
   const double reading = prompt_seconds > 0 ? read / prompt_seconds : 0;
   const double writing = output_seconds > 0 && output_tokens > 1 ? (output_tokens - 1) / output_seconds : 0;
-  const std::string guessed =
-      drafted == 0 ? ""
-                   : fmt::format(", {} of {} guesses right, {:.2f} tokens per step", accepted, drafted,
-                                 static_cast<double>(output_tokens) / (output_tokens - accepted));
+  std::string guessed;
+  if (drafting.drafts > 0) {
+    guessed = fmt::format(", {} of {} guesses right, {:.2f} tokens per step", drafting.accepted,
+                          drafting.drafted, static_cast<double>(output_tokens) / drafting.steps);
+    if (drafting.saved_seconds != 0)
+      guessed += fmt::format(", {:.1f} s {}", std::abs(drafting.saved_seconds),
+                             drafting.saved_seconds > 0 ? "saved" : "lost");
+  }
   return fmt::format("[{} tokens, {:.1f} tokens/s{}; prompt {} tokens, {} from the cache, {:.1f} tokens/s{}]",
                      output_tokens, writing, guessed, prompt_tokens, cached_tokens, reading,
                      interrupted ? "; stopped"

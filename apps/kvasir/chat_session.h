@@ -35,7 +35,7 @@ class ChatSession {
     bool interrupted = false;
     bool cut = false;  // ended by the token limit
     uint32_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-    uint32_t drafted = 0, accepted = 0;  // tokens guessed ahead, and of those in the answer
+    DraftCounts drafting;  // of this answer
     double prompt_seconds = 0, output_seconds = 0;
     // "[34 tokens, 52.1 tokens/s; prompt 120 tokens, 96 from the cache, 310.0 tokens/s]"
     std::string summary() const;

@@ -40,6 +40,29 @@ TEST_F(ChatSessionTest, HandsOutTheAnswerAsItComes) {
   EXPECT_FALSE(answer->interrupted);
 }
 
+TEST(ChatAnswer, EndsWithItsSpeeds) {
+  ChatSession::Answer answer;
+  answer.prompt_tokens = 120;
+  answer.cached_tokens = 96;
+  answer.output_tokens = 41;
+  answer.prompt_seconds = 0.5;
+  answer.output_seconds = 2;
+  EXPECT_EQ(answer.summary(),
+            "[41 tokens, 20.0 tokens/s; prompt 120 tokens, 96 from the cache, 48.0 tokens/s]");
+  answer.drafting = {.steps = 25, .drafts = 8, .drafted = 20, .accepted = 16, .saved_seconds = 1.25};
+  EXPECT_EQ(
+      answer.summary(),
+      "[41 tokens, 20.0 tokens/s, 16 of 20 guesses right, 1.64 tokens per step, 1.2 s saved; prompt 120 "
+      "tokens, 96 from the cache, 48.0 tokens/s]");
+  answer.drafting.saved_seconds = -0.75;
+  answer.cut = true;
+  EXPECT_EQ(answer.summary(),
+            "[41 tokens, 20.0 tokens/s, 16 of 20 guesses right, 1.64 tokens per step, 0.8 s lost; prompt 120 "
+            "tokens, 96 from the cache, 48.0 tokens/s; cut at the token limit]");
+  answer.drafting.saved_seconds = 0;  // nothing was predicted
+  EXPECT_EQ(answer.summary().find(" s "), std::string::npos);
+}
+
 TEST_F(ChatSessionTest, StopsAnAnswerThatCannotBeShown) {
   engine_.answer = [](const Request&, uint32_t) { return std::string(800, 'x'); };
   engine_.step_ms = 2;

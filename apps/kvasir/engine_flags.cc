@@ -26,7 +26,7 @@ void EngineFlags::add_to(CLI::App& verb) {
                   "Most tokens of prompt and answer together (default: the model's context, as far as memory "
                   "reaches)")
       ->type_name("N")
-      ->check(CLI::Range(1u, 1u << 30))
+      ->check(CLI::Range(2u, 1u << 30))
       ->group(kMemory);
   verb.add_option("--kv-memory", kv_memory,
                   "Size of the KV cache, e.g. 512M or 2G (default: from the memory that is free)")
@@ -155,7 +155,13 @@ Result<Llm::Options> EngineFlags::options() const {
   if (!drafters.ok()) return invalid_argument("--speculate: " + drafters.message());
   options.engine.speculation.drafters = *drafters;
   if (spec_accept == "rejection") options.engine.speculation.accept = SpeculationConfig::Accept::kRejection;
-  if (engine.block_size % 16 != 0) return invalid_argument("--block-size must be a multiple of 16");
+  if (options.engine.speculation.drafters.empty() && (engine.speculation.always || spec_accept != "match"))
+    warn(fmt::format("{} has no effect: --speculate {} leaves nobody to guess",
+                     engine.speculation.always ? "--speculate-always" : "--spec-accept " + spec_accept,
+                     speculate));
+  if (engine.block_size % 16 != 0)
+    return invalid_argument(
+        fmt::format("--block-size is {}; it must be a multiple of 16", engine.block_size));
   if (!kv_memory.empty()) {
     const Result<uint64_t> size = parse_size(kv_memory);
     if (!size.ok()) return invalid_argument("--kv-memory: " + size.message());

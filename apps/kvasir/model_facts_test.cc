@@ -69,6 +69,21 @@ TEST(KeyFile, SaysWhatAKeyIsEntitledTo) {
   EXPECT_EQ(access.terms["batch"].best_priority, -3);
 }
 
+TEST(KeyFile, HasComments) {
+  const TestFile file("# of the app\nplain weight=2\n  #retired weight=3\n#\n");
+  AccessPolicy access;
+  ASSERT_TRUE(read_key_file(file.path(), &access).ok());
+  EXPECT_EQ(access.api_keys, std::vector<std::string>{"plain"});
+  EXPECT_EQ(access.terms.size(), 1u);
+}
+
+TEST(KeyFile, AKeyStandsThereOnce) {
+  const TestFile file("secret weight=2\nother\n\nsecret weight=3\n");
+  AccessPolicy access;
+  EXPECT_EQ(read_key_file(file.path(), &access).message(),
+            "--api-key-file: '" + file.path() + "', line 4: the key stands in line 1 already");
+}
+
 TEST(KeyFile, SaysWhatIsWrongWithIt) {
   AccessPolicy access;
   EXPECT_TRUE(read_key_file("", &access).ok());

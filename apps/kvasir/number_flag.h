@@ -13,7 +13,8 @@ namespace kvasir {
 // Option::transform().
 CLI::Validator field_range(std::string_view field, int64_t least = std::numeric_limits<int64_t>::min());
 
-// The same with limits of its own; `above_least`: the least is not in the range.
+// The same with limits of its own; `above_least`: the least is not in the range. Of numbers also for
+// Option::check().
 CLI::Validator integer_range(int64_t least, int64_t most);
 CLI::Validator number_range(double least, double most, bool above_least = false);
 

@@ -51,7 +51,8 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
       ->group(kNetwork);
   verb.add_option("--api-key-file", flags.key_file,
                   "File with one key per line; behind a key may stand weight=W, for a share of the engine W "
-                  "times that of others, and best-priority=N, below which its requests may not ask")
+                  "times that of others, and best-priority=N, below which its requests may not ask; # begins "
+                  "a line that is a comment")
       ->type_name("FILE")
       ->check(not_empty())
       ->group(kNetwork);
@@ -80,7 +81,7 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
                   "Seconds without a token after which a stream gets a comment, so that nobody on the way "
                   "takes it for dead; 0: never")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number_range(0, 3600))
       ->capture_default_str()
       ->group(kNetwork);
   verb.add_option("--shutdown-timeout", flags.shutdown_seconds,
@@ -91,24 +92,27 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
 
 void add_persistence_flags(CLI::App& verb, ServeFlags& flags) {
   constexpr const char* kKeep = "Over restarts and faults";
-  verb.add_option(
-          "--kv-persist", flags.kv_directory,
-          "Directory to keep the KV cache's prefixes in, so that a restarted server still knows its system "
-          "prompts; they are written there when it ends and now and then. Prompts can be read from it: it is "
-          "made for its owner only")
-      ->type_name("DIR")
-      ->check(not_empty())
-      ->group(kKeep);
+  CLI::Option* const directory = verb.add_option("--kv-persist", flags.kv_directory,
+                                                 "Directory to keep the KV cache's prefixes in, so that a "
+                                                 "restarted server still knows its system "
+                                                 "prompts; they are written there when it ends and now and "
+                                                 "then. Prompts can be read from it: it is "
+                                                 "made for its owner only")
+                                     ->type_name("DIR")
+                                     ->check(not_empty())
+                                     ->group(kKeep);
   verb.add_option("--kv-persist-size", flags.kv_size,
                   "Most bytes of it, the most recently used prefixes first")
       ->type_name("SIZE")
       ->check(not_empty())
       ->default_str("4G")
+      ->needs(directory)
       ->group(kKeep);
   verb.add_option("--kv-persist-interval", flags.engine.engine.kv_persistence.interval_seconds,
                   "Seconds between writes while the server runs; 0 writes only when it ends")
       ->type_name("S")
-      ->check(CLI::Range(0.0, 1e7))
+      ->check(number_range(0, 1e7))
+      ->needs(directory)
       ->capture_default_str()
       ->group(kKeep);
   verb.add_option(
@@ -116,7 +120,7 @@ void add_persistence_flags(CLI::App& verb, ServeFlags& flags) {
           "Seconds without any progress, though there is work, after which /health says 503 and why; 0 "
           "never does")
       ->type_name("S")
-      ->check(CLI::Range(0.0, 1e7))
+      ->check(number_range(0, 1e7))
       ->capture_default_str()
       ->group(kKeep);
 }
@@ -132,6 +136,18 @@ Status set_persistence(const ServeFlags& flags, Llm::Options* options) {
     return invalid_argument(
         "--kv-persist keeps the prefix cache, which --no-enable-prefix-caching turns off");
   options->kv_directory = flags.kv_directory;
+  return {};
+}
+
+// Flags that say opposite things, or nothing.
+Status check_together(const ServeFlags& flags) {
+  const EngineConfig& engine = flags.engine.engine;
+  if (engine.max_queued_per_user > engine.max_queued_requests)
+    return invalid_argument(
+        fmt::format("--max-queued-per-user is {}, and the whole queue has {} places (--max-num-queued-reqs)",
+                    engine.max_queued_per_user, engine.max_queued_requests));
+  if (flags.server.keys_share_cache && flags.server.access.api_keys.empty())
+    warn("--share-cache-between-keys has no effect: there are no API keys");
   return {};
 }
 
@@ -163,6 +179,7 @@ int serve(ServeFlags flags) {
   if (Status status = read_key_file(flags.key_file, &flags.server.access); !status.ok()) {
     return fail(kExitUsage, status.message());
   }
+  if (Status status = check_together(flags); !status.ok()) return fail(kExitUsage, status.message());
   auto chat_template = read_chat_template(flags.engine.chat_template);
   if (!chat_template.ok()) return fail(kExitUsage, chat_template.message());
   const auto facts = read_model_facts(flags.engine.model, options->engine.kv_type);

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "apps/kvasir/cli.h"
@@ -76,11 +77,16 @@ Status read_key_file(const std::string& path, AccessPolicy* access) {
   const size_t before = access->api_keys.size();
   std::istringstream lines(*text);
   size_t number = 0;
+  std::map<std::string, size_t> lines_of;
   for (std::string line; std::getline(lines, line);) {
     ++number;
     std::istringstream words(line);
     std::string key;
-    if (!(words >> key)) continue;
+    if (!(words >> key) || key.front() == '#') continue;
+    const auto [first, is_new] = lines_of.emplace(key, number);
+    if (!is_new)
+      return invalid_argument(fmt::format("--api-key-file: '{}', line {}: the key stands in line {} already",
+                                          path, number, first->second));
     KeyTerms terms;
     bool has_terms = false;
     for (std::string word; words >> word; has_terms = true) {

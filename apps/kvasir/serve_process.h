@@ -31,7 +31,8 @@ class ServeProcess {
 
 // Adds the keys of a key file to *access, and their terms; no file for "". A line is a key and, behind
 // blanks, what it is entitled to where that is not the default: weight=2 (a share of the engine twice that of
-// others), best-priority=5 (its requests may not ask for lower numbers). Errors name the line, never the key.
+// others), best-priority=5 (its requests may not ask for lower numbers); a line that begins with # is a
+// comment. A key may stand there once. Errors name the line, never the key.
 Status read_key_file(const std::string& path, AccessPolicy* access);
 
 }  // namespace kvasir

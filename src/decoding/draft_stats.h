@@ -27,4 +27,27 @@ struct DrafterStats {
   std::array<uint64_t, kNoDrafts> off{};             // tokens chosen without a draft of its, by reason
 };
 
+// What guesses did for one answer, or for several.
+struct DraftCounts {
+  uint32_t steps = 0;                  // that gave tokens, with drafts or without
+  uint32_t drafts = 0;                 // verified
+  uint32_t drafted = 0, accepted = 0;  // tokens
+  std::array<uint32_t, Draft::kMost> accepted_at{};
+  // Estimated: what the answer's tokens of steps with drafts would have taken in steps without, less what
+  // they took. Below 0 where guesses cost more than they gained; 0 where nothing is predicted.
+  double saved_seconds = 0;
+
+  DraftCounts& operator+=(const DraftCounts& more) {
+    steps += more.steps;
+    drafts += more.drafts;
+    drafted += more.drafted;
+    accepted += more.accepted;
+    for (size_t i = 0; i < accepted_at.size(); ++i) accepted_at[i] += more.accepted_at[i];
+    saved_seconds += more.saved_seconds;
+    return *this;
+  }
+  // Tokens that a verification gives on average, with the one chosen after the accepted guesses.
+  double acceptance_length() const { return drafts == 0 ? 1 : 1 + static_cast<double>(accepted) / drafts; }
+};
+
 }  // namespace kvasir

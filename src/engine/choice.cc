@@ -59,8 +59,7 @@ TokenEvent Choice::take_event() {
   event.prompt_tokens = prompt_length;
   event.cached_tokens = cached_tokens;
   event.output_tokens = output_tokens;
-  event.drafted_tokens = drafted;
-  event.accepted_drafts = drafts_accepted;
+  event.drafting = drafting;
   TokenEvent out = std::exchange(event, TokenEvent{});
   event.choice = index;
   return out;

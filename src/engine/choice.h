@@ -27,7 +27,7 @@ struct Choice final : Sequence {
   double last_token_time = 0;
   static constexpr uint32_t kNoSlot = UINT32_MAX;
   uint32_t draft_slot = kNoSlot;  // of the speculator
-  uint32_t drafted = 0, drafts_accepted = 0;
+  DraftCounts drafting;
   TokenEvent event;  // what is to be told next
 
   // Appends a chosen token to the sequence, its text and the event, and says whether that ends the choice.

@@ -208,6 +208,12 @@ inline Request random_request(std::mt19937& rng, uint32_t longest) {
   if (rng() % 8 == 0) r.cache_salt = "other";
   if (rng() % 3 == 0) r.priority = static_cast<int32_t>(rng() % 5) - 2;
   if (rng() % 2 == 0) r.user = std::string(1, static_cast<char>('a' + rng() % 3));
+  if (rng() % 4 == 0) r.sampling.top_k = 1 + static_cast<int32_t>(rng() % 12);
+  if (rng() % 4 == 0) r.sampling.top_p = 0.7f;
+  if (rng() % 4 == 0) r.sampling.min_p = 0.3f;
+  if (rng() % 4 == 0) r.sampling.frequency_penalty = 0.4f;
+  if (rng() % 4 == 0) r.sampling.logit_bias = {{static_cast<TokenId>(rng() % 48), 3.0f}, {7, -100.0f}};
+  if (rng() % 8 == 0) r.sampling.allowed_tokens = std::vector<TokenId>{3, 4, 8, 9, 11, 15, 20, 31, 40};
   return r;
 }
 

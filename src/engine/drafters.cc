@@ -258,6 +258,19 @@ Result<DrafterSpec> parse_one(std::string_view part) {
   return DrafterSpec{std::string(name), given ? std::string(part.substr(equals + 1)) : ""};
 }
 
+// One of each kind: who is named again, as by `auto`, is there already.
+Status add_spec(DrafterSpec spec, std::vector<DrafterSpec>* specs) {
+  const auto there =
+      std::find_if(specs->begin(), specs->end(), [&](const DrafterSpec& s) { return s.name == spec.name; });
+  if (there == specs->end()) {
+    specs->push_back(std::move(spec));
+    return {};
+  }
+  if (there->argument == spec.argument) return {};
+  return invalid_argument(fmt::format("{0}={1} and {0}={2}: there can be one drafter of a kind", spec.name,
+                                      there->argument, spec.argument));
+}
+
 }  // namespace
 
 std::vector<DrafterKind> drafter_kinds() {
@@ -269,19 +282,15 @@ std::vector<DrafterKind> drafter_kinds() {
 Result<std::vector<DrafterSpec>> parse_drafters(std::string_view text) {
   std::vector<DrafterSpec> specs;
   if (text == "off") return specs;
-  const auto add = [&specs](DrafterSpec spec) {
-    const bool there =
-        std::any_of(specs.begin(), specs.end(), [&](const DrafterSpec& s) { return s.name == spec.name; });
-    if (!there) specs.push_back(std::move(spec));
-  };
   for (const std::string_view part : split(text)) {
+    if (part == "off") return invalid_argument(fmt::format("'off' stands alone, not as in '{}'", text));
     if (part != "auto") {
       KVASIR_ASSIGN_OR_RETURN(DrafterSpec spec, parse_one(part));
-      add(std::move(spec));
+      KVASIR_RETURN_IF_ERROR(add_spec(std::move(spec), &specs));
       continue;
     }
     for (const Row& row : kDrafters) {
-      if (row.kind.automatic) add({std::string(row.kind.name), ""});
+      if (row.kind.automatic) KVASIR_RETURN_IF_ERROR(add_spec({std::string(row.kind.name), ""}, &specs));
     }
   }
   return specs;
@@ -304,6 +313,8 @@ Result<uint32_t> drafter_mask(const std::vector<std::string>& names, std::string
   if (wish == "off") return 0u;
   uint32_t mask = 0;
   for (const std::string_view part : split(wish)) {
+    if (part == "auto" || part == "off")
+      return invalid_argument(fmt::format("'{}' stands alone, not as in '{}'", part, wish));
     const auto it = std::find(names.begin(), names.end(), part);
     if (it == names.end())
       return invalid_argument(fmt::format("'{}' is no drafter of this server; there are auto, off{}{}", part,

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "engine/clock.h"
 
 namespace kvasir {
@@ -108,24 +107,15 @@ bool EagleDrafter::start(Work& work, uint32_t* catch_up_left) {
   *catch_up_left -= std::min(*catch_up_left, work.end - work.next);
   const uint32_t place = work.next - slot.origin;
   if (slot.table->prepare(place, work.end - work.next + job.most - 1, &copies_)) return true;
-  spdlog::log(refusals_++ == 0 ? spdlog::level::warn : spdlog::level::debug,
-              "the EAGLE head's pool of {} blocks has no room: no guesses for a sequence of {} tokens",
-              pool_.total(), known);
-  return false;
+  return refusals_.refuse(pool_, known);
 }
 
 void EagleDrafter::propose(std::span<DraftJob> jobs) {
-  work_.clear();
+  if (jobs.empty()) return;
   copies_.clear();
+  mean_known_ = mean_known(jobs);
   uint32_t catch_up_left = kCatchUpRows;
-  uint64_t known = 0;
-  for (DraftJob& job : jobs) {
-    known += job.known.size();
-    if (job.most == 0) continue;
-    Work work{.job = &job};
-    if (start(work, &catch_up_left)) work_.push_back(work);
-  }
-  if (!jobs.empty()) mean_known_ = static_cast<uint32_t>(known / jobs.size());
+  start_work(jobs, work_, [&](Work& work) { return start(work, &catch_up_left); });
   for (const BlockCopy& copy : copies_) store_.copy_block(copy.from, copy.to);
   begin_pass();
   read_features();

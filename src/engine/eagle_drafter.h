@@ -8,6 +8,7 @@
 
 #include "decoding/drafter.h"
 #include "engine/draft_forecast.h"
+#include "engine/draft_work.h"
 #include "engine/guess_chooser.h"
 #include "engine/hidden_window.h"
 #include "kvcache/block_pool.h"
@@ -58,7 +59,9 @@ class EagleDrafter final : public Drafter {
   bool is_free() const override { return false; }
 
   const BlockPool& blocks() const { return pool_; }
-  uint64_t refusals() const { return refusals_; }  // drafts that were not made because the pool had no room
+  uint64_t refusals() const {
+    return refusals_.count();
+  }  // drafts that were not made because the pool had no room
 
  private:
   struct Slot {
@@ -71,9 +74,8 @@ class EagleDrafter final : public Drafter {
   // A job on its way through the passes.
   struct Work {
     DraftJob* job = nullptr;
-    uint32_t next = 0;     // position of the next row that has features,
-    uint32_t end = 0;      // and of the last one, plus one
-    bool waiting = false;  // for the guess of its newest row
+    uint32_t next = 0;  // position of the next row that has features,
+    uint32_t end = 0;   // and of the last one, plus one
   };
 
   void add_row(Work& work, uint32_t position, TokenId token);
@@ -95,7 +97,7 @@ class EagleDrafter final : public Drafter {
   std::vector<Slot> slots_;
   std::vector<Work> work_;
   std::vector<BlockCopy> copies_;
-  uint64_t refusals_ = 0;
+  DraftRefusals refusals_{"the EAGLE head's"};
   // The pass that is being put together.
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;

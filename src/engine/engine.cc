@@ -286,6 +286,8 @@ Status check_config(const EngineConfig& config, uint32_t context_length) {
     return invalid_argument(
         fmt::format("stall_seconds is {} and the interval between saves {}; they must not be below 0",
                     config.stall_seconds, config.kv_persistence.interval_seconds));
+  if (config.max_model_len == 1)
+    return invalid_argument("max_model_len is 1; a prompt and its answer have 2 tokens at least");
   if (config.max_model_len > context_length)
     return invalid_argument(fmt::format("max_model_len {} is longer than the model's context of {} tokens",
                                         config.max_model_len, context_length));

@@ -151,6 +151,7 @@ void EngineCore::step() {
   speculator_.show();
   const double now = monotonic_seconds();
   trace_.enter(EngineTrace::Phase::kChoosing, now);
+  speculator_.took(now - start);
   sampler_.clear();
   for (const SchedulerOutput::Item& item : plan.items) commit(item, now);
   for (const RowSampler::Advance& advance : sampler_.run()) take(advance, now);
@@ -256,7 +257,10 @@ void EngineCore::take(const RowSampler::Advance& advance, double now) {
   Choice& choice = *advance.choice;
   recorder_.on_tokens(advance.tokens,
                       choice.output_tokens == advance.tokens ? 0 : now - choice.last_token_time);
-  if (advance.tokens > 0) choice.last_token_time = now;
+  if (advance.tokens > 0) {
+    choice.last_token_time = now;
+    ++choice.drafting.steps;
+  }
   if (choice.draft.size > 0) {
     if (advance.tokens > 0) choice.computed = choice.known() - 1;
     choice.table.commit(choice.tokens, choice.computed);
@@ -345,6 +349,7 @@ const EngineStats& EngineCore::update_stats() {
   stats.speculation.drafters.assign(speculator_.stats().begin(), speculator_.stats().end());
   stats.speculation.without_draft = speculator_.without_draft();
   stats.speculation.predicted_gain = speculator_.predicted_gain();
+  stats.speculation.saved_seconds = speculator_.saved_seconds();
   stats.preemptions = scheduler_.counters().preemptions;
   stats.prefix_queries = scheduler_.counters().prefix_queries;
   stats.prefix_hits = scheduler_.counters().prefix_hits;

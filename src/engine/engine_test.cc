@@ -276,6 +276,23 @@ TEST_F(EngineTest, ImpossibleConfigurationsAreRefused) {
 }
 
 // Token 0 is the only one that ends a text here.
+// How many run at once and how much is kept for them are two settings.
+TEST_F(EngineTest, SlotsAndPoolAreSettingsOfTheirOwn) {
+  config_.max_model_len = 0;
+  for (const uint32_t slots : {1u, 3u, 8u}) {
+    config_.max_num_seqs = slots;
+    start();
+    EXPECT_EQ(engine_->kv_token_capacity(), 960u) << slots;
+    EXPECT_EQ(engine_->config().max_model_len, 960u) << "one may have it all";
+    EXPECT_EQ(engine_->stats().blocks_total, 60u);
+    std::vector<Inbox> inboxes(4);
+    for (uint32_t i = 0; i < 4; ++i)
+      ASSERT_TRUE(engine_->submit(fake_request(fake_prompt(100, i), 20), inboxes[i].sink()).ok());
+    for (Inbox& inbox : inboxes) EXPECT_NE(inbox.wait(), FinishReason::kNone);
+    engine_.reset();
+  }
+}
+
 TEST_F(EngineTest, MasksMustLeaveATokenToChoose) {
   start();
   const auto refused_about = [&](const auto& change) {

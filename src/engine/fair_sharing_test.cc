@@ -1,122 +1,18 @@
-// Who goes first: priorities, users, ageing, and how far apart users' service can get. The scheduler is the
-// real one; the model is left out, and time is a virtual clock that a made-up cost model moves.
+// Who goes first: priorities, ageing, who makes place for whom, and streams that flow meanwhile.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
-#include <map>
-#include <memory>
-#include <numeric>
 #include <string>
 
-#include "engine/scheduler.h"
+#include "engine/fair_rig.h"
 
 namespace kvasir {
 namespace {
 
-// Steps that take 1 ms, 1 ms per sequence that decodes and 0.1 ms per other row.
-class VirtualCosts final : public StepCosts {
- public:
-  void add(StepLoad& load, const StepRows& s, LogitRows logits) const override {
-    load.rows += s.rows;
-    load.logits.rows += logits.rows;
-    load.attention[0].all += s.rows == 1 ? 1e-3 : 1e-4 * s.rows;
-  }
-  double seconds(const StepLoad& load) const override { return 1e-3 + load.attention[0].all; }
-};
-
-KvLayout one_layer(uint32_t block_size) {
-  const KvLayerSpec layer{1, 8, 0};
-  return KvLayout::make({&layer, 1}, block_size).value();
-}
-
-// Sequences that generate `output` tokens each after their prompt, and then are gone.
-class FairSharing : public testing::Test {
- protected:
-  struct Job {
-    Job(BlockTable table, std::vector<TokenId> tokens, uint32_t prompt, uint32_t more, double now)
-        : sequence(std::move(table), std::move(tokens), prompt), output(more), arrived(now) {}
-    Sequence sequence;
-    uint32_t output;
-    double arrived;
-    double first_token = -1, finished = -1;
-  };
-
-  void start(Scheduler::Options options, uint32_t blocks = 1000) {
-    options_ = options;
-    options_.max_model_len = 8000;
-    layout_ = one_layer(16);
-    pool_ = std::make_unique<BlockPool>(blocks);
-    cache_ = std::make_unique<PrefixCache>(layout_, *pool_, PrefixCache::Options{true, 0, 64});
-    scheduler_ = std::make_unique<Scheduler>(options_, layout_, *pool_, *cache_);
-  }
-
-  Job& add(const std::string& user, uint32_t prompt, uint32_t output, int32_t priority = 0,
-           double weight = 1) {
-    std::vector<TokenId> tokens(prompt);
-    std::iota(tokens.begin(), tokens.end(), static_cast<TokenId>(jobs_.size() * 10'000));
-    tokens.reserve(prompt + output);
-    Job& job = jobs_.emplace_back(BlockTable(layout_, *pool_, *cache_, "", prompt + output),
-                                  std::move(tokens), prompt, output, now_);
-    job.sequence.age = {jobs_.size(), 0};
-    job.sequence.priority = priority;
-    job.sequence.user = scheduler_->find_user(user, weight);
-    scheduler_->add(job.sequence);
-    return job;
-  }
-
-  // Plans, computes and commits a step; the clock moves on.
-  void step() {
-    const Sequence* oldest = scheduler_->running().empty() ? nullptr : scheduler_->running().front();
-    const uint32_t before = oldest != nullptr ? oldest->computed : 0;
-    const SchedulerOutput& plan = scheduler_->plan();
-    const Status status = scheduler_->check_integrity();
-    ASSERT_TRUE(status.ok()) << status.message();
-    StepLoad load;
-    for (const SchedulerOutput::Item& item : plan.items)
-      costs_.add(load, {.rows = item.rows, .context = item.sequence->computed}, item.logit_rows);
-    now_ += costs_.seconds(load);
-    last_rows_ = plan.rows;
-    for (const SchedulerOutput::Item& item : plan.items) commit(*item.sequence, item.rows);
-    if (oldest != nullptr) {
-      ASSERT_NE(oldest->state, Sequence::State::kWaiting) << "the oldest was preempted";
-      ASSERT_TRUE(oldest->state == Sequence::State::kFinished || oldest->computed > before);
-    }
-  }
-  void commit(Sequence& s, uint32_t rows) {
-    Job& job = jobs_[s.age.first - 1];
-    served_[s.user] += rows;
-    s.computed += rows;
-    s.scheduled = 0;
-    s.table.commit(s.tokens, s.computed);
-    if (s.pending() > 0) return;
-    if (job.first_token < 0) job.first_token = now_;
-    s.tokens.push_back(7);
-    if (s.known() - s.prompt_length < job.output) return;
-    job.finished = now_;
-    scheduler_->remove(s);
-  }
-  void run(int most_steps = 100'000) {
-    for (int i = 0; scheduler_->has_work() && !HasFatalFailure(); ++i) {
-      ASSERT_LT(i, most_steps) << "no end";
-      step();
-    }
-  }
-  static bool running(const Job& job) { return job.sequence.state == Sequence::State::kRunning; }
-  static bool waiting(const Job& job) { return job.sequence.state == Sequence::State::kWaiting; }
-
-  VirtualCosts costs_;
-  Scheduler::Options options_;
-  KvLayout layout_;
-  std::unique_ptr<BlockPool> pool_;
-  std::unique_ptr<PrefixCache> cache_;
-  std::unique_ptr<Scheduler> scheduler_;
-  std::deque<Job> jobs_;
-  std::map<uint32_t, uint64_t> served_;  // rows by user
-  double now_ = 0;
-  uint32_t last_rows_ = 0;
-};
+using FairSharing = FairRig;
 
 TEST_F(FairSharing, OneUsersRequestsGoByPriorityThenAge) {
   start({1, 64, 64});
@@ -268,94 +164,6 @@ TEST_F(FairSharing, NobodyIsDisplacedInVain) {
   EXPECT_GT(large.finished, 0);
 }
 
-// Sheng et al., theorem on two backlogged clients: |W1 - W2| <= 2 * U, U = output price * tokens of the
-// running batch. One has ten times the requests of the other, longer prompts, and was first.
-TEST_F(FairSharing, TwoUsersWhoAlwaysWaitAreServedAlike) {
-  constexpr uint32_t kBlocks = 200;
-  start({8, 128, 64, 0, &costs_}, kBlocks);
-  const uint32_t a = scheduler_->find_user("a"), b = scheduler_->find_user("b");
-  const double u = scheduler_->queue().prices().output * kBlocks * 16;
-  double largest = 0, from = 0;
-  uint64_t rows = 0, steps = 0;
-  for (int i = 0; i < 20; ++i) add("a", 200 + 10 * (i % 7), 60);
-  for (int i = 0; i < 300; ++i) step();
-  for (int i = 0; i < 12'000 && !HasFatalFailure(); ++i) {
-    while (std::count_if(jobs_.begin(), jobs_.end(),
-                         [&](Job& j) { return waiting(j) && j.sequence.user == a; }) < 20)
-      add("a", 200 + 10 * (i % 7), 60);
-    while (std::count_if(jobs_.begin(), jobs_.end(),
-                         [&](Job& j) { return waiting(j) && j.sequence.user == b; }) < 2)
-      add("b", 20 + i % 5, 90);
-    if (i == 0) from = scheduler_->queue().service(a) - scheduler_->queue().service(b);
-    step();
-    rows += last_rows_;
-    ++steps;
-    largest =
-        std::max(largest, std::abs(scheduler_->queue().service(a) - scheduler_->queue().service(b) - from));
-  }
-  EXPECT_LE(largest, 2 * u);
-  EXPECT_LE(std::abs(from), 2 * u);
-  EXPECT_GT(scheduler_->queue().service(a), 10 * u) << "too short to show anything";
-  // Work-conserving: eight run at all times, or the budget of rows is used.
-  EXPECT_GE(static_cast<double>(rows) / static_cast<double>(steps), 8.0);
-  RecordProperty("largest_difference_over_U", std::to_string(largest / u));
-}
-
-TEST_F(FairSharing, AUserOfTwiceTheWeightGetsTwiceTheService) {
-  start({4, 128, 64, 0, &costs_}, 200);
-  const uint32_t a = scheduler_->find_user("a", 2), b = scheduler_->find_user("b", 1);
-  for (int i = 0; i < 4000 && !HasFatalFailure(); ++i) {
-    while (std::count_if(jobs_.end() - static_cast<ptrdiff_t>(std::min<size_t>(jobs_.size(), 60)),
-                         jobs_.end(), [&](Job& j) { return waiting(j) && j.sequence.user == a; }) < 4)
-      add("a", 50, 30, 0, 2);
-    while (std::count_if(jobs_.end() - static_cast<ptrdiff_t>(std::min<size_t>(jobs_.size(), 60)),
-                         jobs_.end(), [&](Job& j) { return waiting(j) && j.sequence.user == b; }) < 4)
-      add("b", 50, 30, 0, 1);
-    step();
-  }
-  const double ratio = static_cast<double>(served_[a]) / static_cast<double>(served_[b]);
-  EXPECT_NEAR(ratio, 2, 0.1);
-}
-
-TEST_F(FairSharing, IdlenessEarnsNoCredit) {
-  start({1, 64, 64});
-  for (int i = 0; i < 10; ++i) add("busy", 50, 50);
-  for (int i = 0; i < 300; ++i) step();
-  const uint32_t idle = scheduler_->find_user("idle"), busy = scheduler_->find_user("busy");
-  EXPECT_EQ(scheduler_->queue().service(idle), 0);
-  add("idle", 50, 50);
-  EXPECT_EQ(scheduler_->queue().service(idle), scheduler_->queue().service(busy));
-  run();
-  // Nobody waits any more: the next newcomer starts where the last to leave stands.
-  add("newcomer", 5, 1);
-  EXPECT_GE(scheduler_->queue().service(scheduler_->find_user("newcomer")),
-            scheduler_->queue().service(busy));
-}
-
-TEST_F(FairSharing, CachedPromptTokensAreFree) {
-  start({8, 256, 64}, 100);
-  add("a", 160, 1);
-  run();
-  const uint32_t a = scheduler_->find_user("a");
-  EXPECT_EQ(scheduler_->queue().service(a), 160);
-  jobs_.pop_back();  // so that the next prompt is the same
-  Job& again = add("a", 160, 1);
-  run();
-  EXPECT_EQ(again.sequence.cached_tokens, 159u);
-  EXPECT_EQ(scheduler_->queue().service(a), 161);
-}
-
-TEST_F(FairSharing, WhatAPreemptionMakesUsComputeAgainIsNotCharged) {
-  start({8, 200, 64}, 8);
-  add("b", 60, 40);
-  Job& victim = add("c", 40, 40);
-  run();
-  EXPECT_GT(scheduler_->counters().preemptions, 0u);
-  EXPECT_GT(victim.finished, 0);
-  // 40 tokens of the prompt, and 39 of the answer: the last is not computed.
-  EXPECT_EQ(scheduler_->queue().service(scheduler_->find_user("c")), 40 + 2 * 39);
-}
-
 TEST_F(FairSharing, AStreamFlowsWhileALongPromptIsRead) {
   constexpr double kMaxGap = 0.02;
   start({8, 512, 64, 0, &costs_, kMaxGap});
@@ -389,26 +197,6 @@ TEST_F(FairSharing, AStreamFlowsWhileManyReadPrompts) {
     EXPECT_EQ(stream.sequence.known(), known + 1);
     EXPECT_LE(now_ - clock, kMaxGap + 1e-9);
   }
-}
-
-TEST_F(FairSharing, UsersAreForgottenWhenTheyAreMany) {
-  start({8, 256, 64});
-  const uint32_t kept = scheduler_->find_user("kept");
-  Job& waits = add("kept", 10, 5);
-  for (uint32_t i = 0; i < 3 * FairQueue::kKnownUsers; ++i)
-    EXPECT_LT(scheduler_->find_user("user " + std::to_string(i)), FairQueue::kKnownUsers);
-  EXPECT_EQ(scheduler_->find_user("kept"), kept);
-  EXPECT_EQ(scheduler_->find_user(""), 0u);
-  run();
-  EXPECT_GT(waits.finished, 0);
-}
-
-TEST(TokenPrices, FollowWhatStepsCost) {
-  // A row of 100 of a prompt takes (1 + 10) / 100 ms, a decode among 8 (1 + 8) / 8: ten times as much.
-  const TokenPrices prices = TokenPrices::of(VirtualCosts(), 100, 8, 500);
-  EXPECT_EQ(prices.prompt, 1);
-  EXPECT_NEAR(prices.output, 1.125 / 0.11, 1e-9);
-  EXPECT_EQ(TokenPrices::of(VirtualCosts(), 100, 1, 500).output, TokenPrices::kMostOutput);  // 2 / 0.11
 }
 
 }  // namespace

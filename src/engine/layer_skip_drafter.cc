@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/draft_work.h"
 #include "engine/guess_chooser.h"
 
 namespace kvasir {
@@ -38,9 +39,8 @@ LayerSkipDrafter::LayerSkipDrafter(CausalLm& model, ThreadPool& pool, const Draf
 // One row per sequence and pass: its last known token, then the newest guess.
 void LayerSkipDrafter::propose(std::span<DraftJob> jobs) {
   CHECK(kv_ != nullptr);
-  uint64_t known = 0;
-  for (const DraftJob& job : jobs) known += job.known.size();
-  if (!jobs.empty()) mean_known_ = static_cast<uint32_t>(known / jobs.size());
+  if (jobs.empty()) return;
+  mean_known_ = mean_known(jobs);
   bool any = true;
   for (uint32_t guess = 0; any; ++guess) {
     any = false;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "engine/guess_chooser.h"
 
 namespace kvasir {
@@ -88,24 +87,15 @@ bool ModelDrafter::start(Work& work, uint32_t* catch_up_left) {
   if (work.end == work.next) return false;
   const uint32_t rows = work.end - work.next + (work.catching_up ? 0 : job.most - 1);
   if (slot.table->prepare(work.next, rows, &copies_)) return true;
-  spdlog::log(refusals_++ == 0 ? spdlog::level::warn : spdlog::level::debug,
-              "the draft model's pool of {} blocks has no room: no guesses for a sequence of {} tokens",
-              pool_.total(), known);
-  return false;
+  return refusals_.refuse(pool_, known);
 }
 
 void ModelDrafter::propose(std::span<DraftJob> jobs) {
-  work_.clear();
+  if (jobs.empty()) return;
   copies_.clear();
+  mean_known_ = mean_known(jobs);
   uint32_t catch_up_left = kCatchUpRows;
-  uint64_t known = 0;
-  for (DraftJob& job : jobs) {
-    known += job.known.size();
-    if (job.most == 0) continue;
-    Work work{.job = &job};
-    if (start(work, &catch_up_left)) work_.push_back(work);
-  }
-  if (!jobs.empty()) mean_known_ = static_cast<uint32_t>(known / jobs.size());
+  start_work(jobs, work_, [&](Work& work) { return start(work, &catch_up_left); });
   for (const BlockCopy& copy : copies_) store_.copy_block(copy.from, copy.to);
   read_known();
   read_guesses();

@@ -8,6 +8,7 @@
 #include "decoding/drafter.h"
 #include "engine/draft_batch.h"
 #include "engine/draft_forecast.h"
+#include "engine/draft_work.h"
 #include "kvcache/block_pool.h"
 #include "kvcache/block_table.h"
 #include "kvcache/prefix_cache.h"
@@ -56,7 +57,7 @@ class ModelDrafter final : public Drafter {
 
   const BlockPool& blocks() const { return pool_; }
   // Drafts that were not made because the pool had no room.
-  uint64_t refusals() const { return refusals_; }
+  uint64_t refusals() const { return refusals_.count(); }
 
  private:
   struct Slot {
@@ -98,7 +99,7 @@ class ModelDrafter final : public Drafter {
   std::vector<Slot> slots_;
   std::vector<Work> work_;
   std::vector<BlockCopy> copies_;
-  uint64_t refusals_ = 0;
+  DraftRefusals refusals_{"the draft model's"};
 };
 
 }  // namespace kvasir

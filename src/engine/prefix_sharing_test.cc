@@ -107,6 +107,41 @@ TEST(PrefixSharing, SlidingWindowModelHitsInTheNextTurn) {
   rig.expect_right(second, next);
 }
 
+// More agents than slots, whose prompts begin with the same tenth: each finds its own last turn, whoever ran
+// where in between.
+TEST(PrefixSharing, AgentsFindTheirTurnsThoughThereAreFewerSlots) {
+  constexpr uint32_t kAgents = 5, kTurns = 3;
+  RigOptions options;
+  options.max_num_seqs = kAgents - 1;
+  options.blocks = 600;
+  options.max_model_len = 1000;
+  CoreRig rig(options);
+  std::vector<std::vector<TokenId>> texts;
+  for (uint32_t a = 0; a < kAgents; ++a) texts.push_back(fake_prompt(330, a, 33));
+  for (uint32_t turn = 0; turn < kTurns; ++turn) {
+    std::vector<Request> requests;
+    std::vector<uint64_t> ids;
+    for (uint32_t i = 0; i < kAgents; ++i) {
+      requests.push_back(fake_request(texts[(i + turn) % kAgents], 30, 0.6f, turn));
+      requests.back().sampling.ignore_eos = true;
+      ids.push_back(rig.add(requests.back()));
+    }
+    rig.run();
+    for (uint32_t i = 0; i < kAgents; ++i) {
+      rig.expect_right(ids[i], requests[i]);
+      const CoreRig::Answer& answer = rig.answers[{ids[i], 0}];
+      // Of the turn before, all that was computed: the last token of an answer is not.
+      const uint32_t before = 330 + (turn - 1) * 32 + 30 - 1;
+      if (turn > 0) {
+        EXPECT_EQ(answer.cached_tokens, before / 16 * 16) << "agent " << i << ", turn " << turn;
+      }
+      std::vector<TokenId>& text = texts[(i + turn) % kAgents];
+      text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
+      text.insert(text.end(), {3, 4});
+    }
+  }
+}
+
 // A client that lost its connection asks again: what was computed before is not computed again.
 TEST(PrefixSharing, ARetryGoesOnWhereTheCancelledOneStopped) {
   for (const std::vector<uint32_t>& windows : {std::vector<uint32_t>{0, 0}, {24, 24, 0}}) {

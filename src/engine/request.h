@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "decoding/draft_stats.h"
 #include "decoding/sampler.h"
 #include "decoding/sampling_params.h"
 
@@ -32,7 +33,7 @@ struct TokenEvent {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
   uint32_t output_tokens = 0;
-  uint32_t drafted_tokens = 0, accepted_drafts = 0;  // guessed ahead, and of those in the answer
+  DraftCounts drafting;
 };
 
 // Receives a request's events, on the engine thread, in order per choice. Must not block and not call the

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/fair_queue.h"
@@ -103,7 +104,8 @@ class Scheduler {
   double target_seconds() const { return target_seconds_; }
 
   // Ages, states and reference counts agree with the lists and the pool; waiting sequences own nothing.
-  Status check_integrity() const;
+  // `lent`: blocks that somebody beside the sequences owns (in simulations, where allocations fail).
+  Status check_integrity(std::span<const BlockId> lent = {}) const;
 
  private:
   bool schedule(Sequence& s, uint32_t rows, uint32_t least = 0);

@@ -175,6 +175,38 @@ TEST(Speculation, ARequestMayRefuseDrafts) {
   EXPECT_EQ(steps_of(options, requests), 50u);
 }
 
+// An answer that ends inside a draft, by its end token, a stop token, a stop string or its length, ends there
+// though what is guessed behind is what the model would have said: no token of it is in the answer, the
+// counts, or the cache.
+TEST(Speculation, AnEndInsideADraftIsTheEnd) {
+  uint32_t inside = 0;
+  for (uint32_t i = 0; i < 24; ++i) {
+    Request endless = long_request(i, 120);
+    endless.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
+    Request asked = endless;
+    asked.sampling.ignore_eos = i % 4 != 0;
+    if (i % 4 == 1) asked.sampling.stop_token_ids = {5, 17, 30};
+    if (i % 4 == 2) asked.stop = {"ab", "x", "f"};
+    if (i % 4 == 3) asked.sampling.max_tokens = 11 + i;
+    RigOptions options;
+    options.speculation.most = 8;
+    with_prophet(options, {endless}, {});
+    CoreRig rig(options);
+    const uint64_t id = rig.add(asked);
+    rig.run();
+    rig.expect_right(id, asked);
+    const CoreRig::Answer answer = rig.answers[{id, 0}];
+    const DrafterStats& stats = rig.core->update_stats().speculation.drafters[0];
+    EXPECT_LT(stats.accepted, answer.output_tokens);
+    inside += stats.accepted < stats.drafted ? 1 : 0;
+    // Whoever goes on from the endless answer finds what was computed of this one, and no more.
+    const uint64_t next = rig.add(fake_request(all_texts(options, {endless})[0], 1));
+    rig.run();
+    EXPECT_LE((rig.answers[{next, 0}].cached_tokens), asked.prompt.size() + answer.output_tokens);
+  }
+  EXPECT_GT(inside, 10u) << "few ends fell inside a draft";
+}
+
 // A guess never drives anybody out of the pool: with room for one token more each, there is no preemption
 // that a run without drafts would not have had.
 TEST(Speculation, NobodyGivesWayToAGuess) {

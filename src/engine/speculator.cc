@@ -115,6 +115,8 @@ void Speculator::propose(Scheduler& scheduler) {
   else if (options_.costs != nullptr)
     choose();
   for (const DraftPlanner::Candidate& candidate : planner_.candidates()) apply(candidate);
+  if (step_has_drafts_ && options_.costs != nullptr && !reads_prompts(scheduler))
+    plain_seconds_ = plain_ * options_.costs->seconds(base_);
 }
 
 // The sequences that may be drafted for, and the step without drafts.
@@ -123,6 +125,7 @@ void Speculator::gather(const Scheduler& scheduler) {
   base_ = {};
   predicted_gain_ = 1;
   step_has_drafts_ = false;
+  plain_seconds_ = 0;
   for (Sequence* s : scheduler.running()) {
     Choice& choice = static_cast<Choice&>(*s);
     choice.draft.clear();
@@ -327,7 +330,16 @@ void Speculator::show() {
   }
 }
 
+// The step's time, and what its tokens would have taken without drafts, are shared by those who decode.
+void Speculator::count_time(Choice& choice, uint32_t new_tokens) {
+  if (plain_seconds_ == 0 || base_.rows == 0) return;
+  const double saved = (plain_seconds_ * new_tokens - step_seconds_) / base_.rows;
+  choice.drafting.saved_seconds += saved;
+  saved_seconds_ += saved;
+}
+
 void Speculator::settle(Choice& choice, uint32_t new_tokens) {
+  count_time(choice, new_tokens);
   if (choice.draft_slot == Choice::kNoSlot) return;
   Slot& slot = slots_[choice.draft_slot];
   const std::span<const TokenId> came = std::span<const TokenId>(choice.tokens).last(new_tokens);
@@ -352,15 +364,18 @@ void Speculator::settle(Choice& choice, uint32_t new_tokens) {
 
 void Speculator::count(DrafterStats& stats, Choice& choice, std::span<const TokenId> came) {
   const Draft& draft = choice.draft;
+  uint32_t right = 0;
+  while (right < std::min<size_t>(draft.size, came.size()) && draft.tokens[right] == came[right]) {
+    ++stats.accepted_at[right];
+    ++choice.drafting.accepted_at[right++];
+  }
   ++stats.drafts;
   stats.drafted += draft.size;
-  choice.drafted += draft.size;
-  uint32_t right = 0;
-  while (right < std::min<size_t>(draft.size, came.size()) && draft.tokens[right] == came[right])
-    ++stats.accepted_at[right++];
   stats.accepted += right;
   stats.whole += right == draft.size;
-  choice.drafts_accepted += right;
+  ++choice.drafting.drafts;
+  choice.drafting.drafted += draft.size;
+  choice.drafting.accepted += right;
 }
 
 void Speculator::observe(double predicted, double measured) {

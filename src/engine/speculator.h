@@ -70,6 +70,8 @@ class Speculator {
   // gives them to the drafters, before anything is committed.
   HiddenTap watch(const SchedulerOutput& plan);
   void show();
+  // What the step has taken when settle() is about to be called.
+  void took(double seconds) { step_seconds_ = seconds; }
   // A choice that was given a row (and perhaps more for its draft) now has these new tokens at its end.
   void settle(Choice& choice, uint32_t new_tokens);
   // What a step that carried drafts, or none, was predicted to take and took, drafting itself left out.
@@ -83,6 +85,8 @@ class Speculator {
   const std::array<uint64_t, kNoDrafts>& without_draft() const { return without_; }
   // Tokens per second to expect of the last step with its drafts over those without; 1 where it had none.
   double predicted_gain() const { return predicted_gain_; }
+  // Of all answers (DraftCounts).
+  double saved_seconds() const { return saved_seconds_; }
 
  private:
   static constexpr uint32_t kNobody = UINT32_MAX;
@@ -124,6 +128,7 @@ class Speculator {
   void explain(const DraftPlanner::Candidate& candidate);
   static void follow(double& ratio, double measured_over_predicted);
   static void count(DrafterStats& stats, Choice& choice, std::span<const TokenId> came);
+  void count_time(Choice& choice, uint32_t new_tokens);
 
   Options options_;
   std::vector<std::unique_ptr<Drafter>> drafters_;
@@ -141,6 +146,9 @@ class Speculator {
   std::array<uint64_t, kNoDrafts> without_{};
   double predicted_gain_ = 1;
   bool step_has_drafts_ = false;
+  double plain_seconds_ = 0;  // what the step would take without drafts; 0: it has none, or reads prompts too
+  double step_seconds_ = 0;   // what it took
+  double saved_seconds_ = 0;
   // Measured over predicted: of steps without drafts, and by how much more that is with drafts.
   double plain_ = 1, verifying_ = 1;
   double drafting_ = 1;  // the same of drafting

@@ -95,13 +95,19 @@ class VirtualRun {
   // Tokens per second.
   double speed() {
     scheduler_.add(*choice_);
-    double seconds = 0;
+    double seconds = step();
+    prompt_seconds_ = seconds;
     while (choice_->known() < text_.size()) seconds += step();
+    answer_seconds_ = seconds - prompt_seconds_ + drafter_->spent;
     speculator_.close(*choice_);
     scheduler_.remove(*choice_);
     return options_.tokens / (seconds + drafter_->spent);
   }
   const DrafterStats& stats() const { return speculator_.stats()[0]; }
+  const DraftCounts& counts() const { return choice_->drafting; }
+  double saved_seconds() const { return speculator_.saved_seconds(); }
+  // What all tokens of the answer but the first took.
+  double answer_seconds() const { return answer_seconds_; }
 
  private:
   Speculator::Options speculator_options() const {
@@ -122,6 +128,7 @@ class VirtualRun {
   }
 
   double step() {
+    const double spent = drafter_->spent;
     speculator_.propose(scheduler_);
     const SchedulerOutput& plan = scheduler_.plan();
     speculator_.draft(scheduler_);
@@ -133,6 +140,7 @@ class VirtualRun {
                             std::exp(options_.noise * std::normal_distribution<double>()(rng_));
     choice_->computed += plan.items[0].rows - choice_->draft.size;
     choice_->scheduled = 0;
+    speculator_.took(measured + drafter_->spent - spent);
     if (choice_->pending() == 0) accept();
     speculator_.observe(predicted, measured);
     return measured;
@@ -152,6 +160,7 @@ class VirtualRun {
   }
 
   Options options_;
+  double prompt_seconds_ = 0, answer_seconds_ = 0;
   std::mt19937 rng_{3};
   std::vector<TokenId> text_;
   FakeLm model_{FakeLm::Options{}};
@@ -203,6 +212,27 @@ TEST(Speculator, LosesNextToNothingToGuessesThatAreNeverRight) {
       const double plain = 1 / machine.of_rows(1);
       EXPECT_GE(VirtualRun({.machine = machine, .pass = pass}).speed(), 0.98 * plain)
           << "rows for free " << machine.rows_for_free << ", a pass takes " << pass;
+    }
+  }
+}
+
+// What is said to be saved is what the answer took less than one without guesses, and what is said of the
+// answer adds up.
+TEST(Speculator, SaysWhatWasSaved) {
+  for (const VirtualMachine& machine : kMachines) {
+    for (const double rate : {0.0, 0.5, 0.9}) {
+      for (const std::optional<uint32_t> k : {std::optional<uint32_t>(), std::optional<uint32_t>(3)}) {
+        VirtualRun run({.machine = machine, .rate = rate, .pass = 0.1, .tokens = 500, .k = k});
+        run.speed();
+        const double without = 499 * machine.of_rows(1);
+        EXPECT_NEAR(run.saved_seconds(), without - run.answer_seconds(), 1e-6 * without);
+        EXPECT_DOUBLE_EQ(run.counts().saved_seconds, run.saved_seconds());
+        EXPECT_EQ(run.counts().drafts, run.stats().drafts);
+        EXPECT_EQ(run.counts().drafted, run.stats().drafted);
+        EXPECT_EQ(run.counts().accepted, run.stats().accepted);
+        for (uint32_t i = 0; i < Draft::kMost; ++i)
+          EXPECT_EQ(run.counts().accepted_at[i], run.stats().accepted_at[i]);
+      }
     }
   }
 }

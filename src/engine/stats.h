@@ -67,6 +67,7 @@ struct EngineStats {
     std::vector<DrafterStats> drafters;
     std::array<uint64_t, kNoDrafts> without_draft{};
     double predicted_gain = 1;  // of the last step, in tokens per second
+    double saved_seconds = 0;   // estimated (DraftCounts)
   };
   Speculation speculation;
   // Latencies, in seconds, by vLLM's definitions.

@@ -10,14 +10,26 @@ void write_head(JsonWriter& json, const AnswerHead& head, const char* object) {
   json.field("model", head.model).field("system_fingerprint", "kvasir");
 }
 
+// What guesses did, where some were verified.
+void write_speculation(JsonWriter& json, const Usage& usage) {
+  const DraftCounts& d = usage.drafting;
+  json.key("speculation").begin_object();
+  json.field("drafts", d.drafts).field("mean_acceptance_length", d.acceptance_length());
+  json.field("tokens_per_step", static_cast<double>(usage.completion_tokens) / d.steps);
+  json.key("accepted_per_position").begin_array();
+  for (size_t i = 0; i < d.accepted_at.size() && d.accepted_at[i] > 0; ++i) json.value(d.accepted_at[i]);
+  json.end_array().field("saved_ms", d.saved_seconds * 1e3).end_object();
+}
+
 void write_usage(JsonWriter& json, const Usage& usage) {
   json.key("usage").begin_object();
   json.field("prompt_tokens", usage.prompt_tokens).field("completion_tokens", usage.completion_tokens);
   json.field("total_tokens", usage.prompt_tokens + usage.completion_tokens);
   json.key("prompt_tokens_details").begin_object().field("cached_tokens", usage.cached_tokens).end_object();
   json.key("completion_tokens_details").begin_object().field("reasoning_tokens", 0);
-  json.field("accepted_prediction_tokens", usage.accepted_drafts);
-  json.field("rejected_prediction_tokens", usage.rejected_drafts).end_object();
+  json.field("accepted_prediction_tokens", usage.drafting.accepted);
+  json.field("rejected_prediction_tokens", usage.drafting.drafted - usage.drafting.accepted).end_object();
+  if (usage.drafting.drafts > 0) write_speculation(json, usage);
   json.end_object();
 }
 
@@ -31,6 +43,8 @@ void write_timings(JsonWriter& json, const Usage& usage, const Timings& timings)
   json.key("timings").begin_object().field("cache_n", usage.cached_tokens);
   write("prompt", usage.prompt_tokens - usage.cached_tokens, timings.prompt_seconds);
   write("predicted", usage.completion_tokens, timings.completion_seconds);
+  if (usage.drafting.drafted > 0)
+    json.field("draft_n", usage.drafting.drafted).field("draft_n_accepted", usage.drafting.accepted);
   json.end_object();
 }
 

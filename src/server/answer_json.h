@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
+#include "engine/request.h"
 #include "server/tool_calls.h"
 
 namespace kvasir {
@@ -23,7 +23,7 @@ struct Usage {
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
   uint64_t completion_tokens = 0;
-  uint64_t accepted_drafts = 0, rejected_drafts = 0;  // tokens that drafters guessed ahead
+  DraftCounts drafting;  // of all answers
 };
 
 struct Timings {

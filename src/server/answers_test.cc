@@ -70,6 +70,16 @@ TEST_F(ApiServerTest, BestOfGivesTheBestByMeanLogprob) {
   EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), 2);
 }
 
+TEST_F(ApiServerTest, BestOfOfAChat) {
+  start();
+  engine_.answer = [](const Request&, uint32_t c) { return std::string(c == 2 ? "d" : "c"); };
+  const json::object answer = chat(R"("best_of":3)");
+  EXPECT_EQ(answer.at("choices").as_array().size(), 1u);
+  EXPECT_EQ(choice_of(answer).at("message").at("content").as_string(), "d");
+  EXPECT_TRUE(choice_of(answer).at("logprobs").is_null());
+  EXPECT_EQ(engine_.last_request.n, 3u);
+}
+
 TEST_F(ApiServerTest, BestOfKeepsTheLogprobsThatWereAskedFor) {
   start();
   engine_.answer = [](const Request&, uint32_t c) { return std::string(c == 1 ? "d" : "c"); };
@@ -157,6 +167,36 @@ TEST_F(ApiServerTest, ToolCallsOfAWholeAnswer) {
   EXPECT_EQ(call.at("function").at("arguments").as_string(), "{\"a\":1}");
   EXPECT_THAT(std::string(choice_of(chat()).at("message").at("content").as_string()),
               HasSubstr("<tool_call>"));
+}
+
+// The answer has 13 tokens; of five drafts with 20 guesses nine came true.
+TEST_F(ApiServerTest, UsageSaysWhatGuessesDid) {
+  engine_.drafting = {
+      .steps = 4, .drafts = 5, .drafted = 20, .accepted = 9, .accepted_at = {4, 3, 2}, .saved_seconds = 0.25};
+  start();
+  const auto check = [](const json::value& usage, int answers) {
+    const json::value& details = usage.at("completion_tokens_details");
+    EXPECT_EQ(details.at("accepted_prediction_tokens").as_int64(), answers * 9);
+    EXPECT_EQ(details.at("rejected_prediction_tokens").as_int64(), answers * 11);
+    const json::value& said = usage.at("speculation");
+    EXPECT_EQ(said.at("drafts").as_int64(), answers * 5);
+    EXPECT_DOUBLE_EQ(said.at("mean_acceptance_length").to_number<double>(), 1 + 9.0 / 5);
+    EXPECT_DOUBLE_EQ(said.at("tokens_per_step").to_number<double>(), 13.0 / 4);
+    EXPECT_DOUBLE_EQ(said.at("saved_ms").to_number<double>(), answers * 250.0);
+    const json::array& places = said.at("accepted_per_position").as_array();
+    EXPECT_THAT(places, ElementsAre(answers * 4, answers * 3, answers * 2));
+  };
+  check(chat().at("usage"), 1);
+  check(chat("\"n\":2").at("usage"), 2);
+  check(stream("/v1/chat/completions", std::string(kHi) + R"(,"stream_options":{"include_usage":true})")
+            .back()
+            .at("usage"),
+        1);
+  const json::object timed = chat("\"timings_per_token\":true");
+  EXPECT_EQ(timed.at("timings").at("draft_n").as_int64(), 20);
+  EXPECT_EQ(timed.at("timings").at("draft_n_accepted").as_int64(), 9);
+  engine_.drafting = {};
+  EXPECT_FALSE(chat().at("usage").as_object().contains("speculation"));
 }
 
 TEST_F(ApiServerTest, TimingsOnRequest) {

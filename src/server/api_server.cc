@@ -247,8 +247,8 @@ void ApiServer::run_on_worker(const Exchange& exchange, std::function<Problem()>
     if (problem) exchange->respond(error_response(*problem));
   });
   if (!posted)
-    exchange->respond(
-        error_response(api_error_of(resource_exhausted("too many requests are waiting to be read"))));
+    exchange->respond(error_response(api_error_of(resource_exhausted(
+        fmt::format("{} requests are waiting to be read; no more are taken in", config_.max_waiting_jobs)))));
 }
 
 void ApiServer::answer_tokenize(const Exchange& exchange) {

@@ -200,6 +200,23 @@ TEST_F(PromptTest, MorePromptsThanTheQueueHoldsAreRefused) {
   EXPECT_FALSE(build("{\"prompt\":[97,98,99]}", false)) << "one prompt of three tokens";
 }
 
+TEST_F(PromptTest, MoreAnswersThanRunAtOnceAreRefused) {
+  engine_.limits.max_num_seqs = 4;
+  EXPECT_FALSE(build(R"({"prompt":"a","n":4})", false));
+  EXPECT_FALSE(build(R"({"prompt":"a","n":2,"best_of":4})", false));
+  for (const bool chat : {true, false}) {
+    const std::string input = chat ? R"({"messages":[{"role":"user","content":"a"}])" : R"({"prompt":"a")";
+    for (const std::string field : {"n", "best_of"}) {
+      const Problem problem = build(input + ",\"" + field + "\":5}", chat);
+      ASSERT_TRUE(problem) << field;
+      EXPECT_EQ(problem->status, 400);
+      EXPECT_EQ(problem->param, field);
+      EXPECT_EQ(problem->message,
+                "'" + field + "' is 5; this server runs 4 sequences at once (--max-num-seqs)");
+    }
+  }
+}
+
 TEST_F(PromptTest, TokenIdsOfFieldsAreChecked) {
   for (const char* field :
        {"\"logit_bias\":{\"259\":1}", "\"stop_token_ids\":[259]", "\"stop_token_ids\":[-1]",
@@ -222,6 +239,29 @@ TEST_F(PromptTest, NeverCutsButSaysBothNumbers) {
                                     "requested 1001 tokens (990 in the prompt, 11 in the completion)"));
   EXPECT_TRUE(build("{\"prompt\":\"" + std::string(1000, 'x') + "\"}", false));
   EXPECT_TRUE(build("{\"messages\":[{\"role\":\"user\",\"content\":\"" + std::string(1000, 'x') + "\"}]}"));
+}
+
+// One rule, whatever the template makes of messages: the window is 1,000 tokens, one of them for the answer.
+TEST_F(PromptTest, TooLongIsRefusedWithWhateverTemplate) {
+  for (const char* source :
+       {kChatMl, "{{ messages[0].content }}{% if add_generation_prompt %}>{% endif %}",
+        "{% for m in messages %}{% if m.role != 'system' %}[{{ m.content }}]{% endif %}{% endfor %}",
+        "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"}) {
+    SCOPED_TRACE(source);
+    use(source);
+    const auto with = [&](size_t letters) {
+      return build(R"({"messages":[{"role":"user","content":")" + std::string(letters, 'x') + "\"}]}");
+    };
+    ASSERT_FALSE(with(100));
+    const size_t around = prompts_.at(0).tokens.size() - 100;
+    ASSERT_FALSE(with(999 - around));
+    EXPECT_EQ(prompts_.at(0).tokens.size(), 999u);
+    const Problem problem = with(1000 - around);
+    ASSERT_TRUE(problem);
+    EXPECT_EQ(problem->status, 400);
+    EXPECT_EQ(problem->code, "context_length_exceeded");
+    EXPECT_THAT(problem->message, ::testing::AllOf(HasSubstr("1000 tokens"), HasSubstr("1001 tokens")));
+  }
 }
 
 TEST_F(PromptTest, DefaultLengths) {

@@ -134,6 +134,12 @@ class FakeEngine final : public Engine {
     stats.queue_seconds = queue_seconds;
     stats.queue.by_class = {1, 2, 3};
     stats.refused_user = 4;
+    stats.speculation.drafters = {
+        {.name = "ngram", .drafts = 5, .whole = 1, .drafted = 20, .accepted = 9, .accepted_at = {4, 3, 2}}};
+    stats.speculation.drafters[0].off = {11, 12, 13, 14, 15};
+    stats.speculation.without_draft = {21, 22, 23, 24, 0};
+    stats.speculation.predicted_gain = 1.25;
+    stats.speculation.saved_seconds = -0.5;
     stats.forecast = {.steps = 4,
                       .predicted_seconds = 1.5,
                       .measured_seconds = 2,
@@ -159,6 +165,7 @@ class FakeEngine final : public Engine {
   size_t max_requests = 100;
   Status refusal;  // of every request, if it is an error
   double queue_seconds = 0;
+  DraftCounts drafting;  // of each answer, from its first event on
   std::atomic<int> step_ms{0};
   std::atomic<bool> stalled{false};  // what health() says
   std::atomic<bool> fail{false};     // the next step of every request is an error
@@ -223,6 +230,7 @@ class FakeEngine final : public Engine {
     event.choice = c;
     event.prompt_tokens = static_cast<uint32_t>(a.request.prompt.size());
     event.cached_tokens = 3;
+    event.drafting = drafting;
     if (a.cancelled || fail) {
       choice.finished = true;
       event.finish = a.cancelled ? FinishReason::kCancelled : FinishReason::kError;

@@ -1,11 +1,11 @@
 #include "server/generation.h"
-#include "engine/drafters.h"
 
 #include <algorithm>
 #include <ctime>
 #include <numeric>
 
 #include "base/log.h"
+#include "engine/drafters.h"
 #include "server/json_writer.h"
 #include "server/request_id.h"
 
@@ -177,8 +177,7 @@ void Generation::collect(Choice& choice, TokenEvent&& event) {
   choice.finish = event.finish;
   if (!show_output_) return;
   choice.output_tokens = event.output_tokens;
-  choice.drafted = event.drafted_tokens;
-  choice.accepted_drafts = event.accepted_drafts;
+  choice.drafting = event.drafting;
   choice.stop_reason = json_of(event);
   if (chooses()) {
     for (const SampledToken& token : event.logprobs) choice.logprob += token.logprob;
@@ -327,8 +326,7 @@ Usage Generation::usage() const {
   }
   for (const Choice& choice : choices_) {
     usage.completion_tokens += choice.output_tokens;
-    usage.accepted_drafts += choice.accepted_drafts;
-    usage.rejected_drafts += choice.drafted - choice.accepted_drafts;
+    usage.drafting += choice.drafting;
   }
   return usage;
 }

@@ -48,7 +48,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     FinishReason finish = FinishReason::kNone;
     std::string stop_reason;  // JSON
     uint32_t cached_tokens = 0;
-    uint32_t drafted = 0, accepted_drafts = 0;
+    DraftCounts drafting;
     uint32_t output_tokens = 0;
     double logprob = 0;  // of all its tokens together; kept where the best are chosen
 

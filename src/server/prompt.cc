@@ -225,10 +225,10 @@ Problem PromptBuilder::completions(const GenerationRequest& request, std::vector
 
 Problem PromptBuilder::fit(GenerationRequest* request, const std::vector<Prompt>& prompts) const {
   const uint32_t at_once = model_.engine->config().max_num_seqs;
-  if (request->best_of && *request->best_of > at_once) {
-    return bad_field("best_of", fmt::format("'best_of' is {}; this server runs {} sequences at once "
-                                            "(--max-num-seqs)",
-                                            *request->best_of, at_once));
+  if (request->drawn() > at_once) {
+    const char* field = request->best_of ? "best_of" : "n";
+    return bad_field(field, fmt::format("'{}' is {}; this server runs {} sequences at once (--max-num-seqs)",
+                                        field, request->drawn(), at_once));
   }
   const uint64_t window = model_.context_window();
   uint64_t longest = 0;

@@ -189,6 +189,15 @@ Problem read_template_variables(const Value& value, std::string_view name, Reque
   return std::nullopt;
 }
 
+// It goes into the log as it is.
+Problem read_request_id(const Value& value, std::string_view name, Request& request) {
+  request.request_id = std::string(value.get_string());
+  const auto odd = std::ranges::find_if(request.request_id, [](char c) { return c < ' ' || c > '~'; });
+  if (odd == request.request_id.end()) return std::nullopt;
+  return bad_field(std::string(name), fmt::format("'{}' holds the byte 0x{:02x}; it must be printable ASCII",
+                                                  name, static_cast<uint8_t>(*odd)));
+}
+
 Problem read_greedy_only(const Value& value, std::string_view name, Request&) {
   if (!value.get_bool()) return std::nullopt;
   return unsupported_field(std::string(name), fmt::format("'{}' is not supported", name));
@@ -206,13 +215,11 @@ const RequestField kFields[] = {
     // What to answer.
     {"model", "", kBoth, T::kString, 0, 4096, false, "the model served",
      "Name, file name or path of the model. Where the server was started with --served-model-name, any other "
-     "name is a "
-     "404; else every name means the one model there is.",
+     "name is a 404; else every name means the one model there is.",
      kUsed, set<&Request::model>},
     {"messages", "", kChat, T::kArray, 1, 4096, false, "400",
      "The conversation. Roles: system, developer, user, assistant, tool, function. Content: a string, null, "
-     "or text "
-     "parts.",
+     "or text parts.",
      kUsed, set<&Request::messages>},
     {"prompt", "", kText, T::kAny, -kInf, kInf, false, "400",
      "A string, a list of strings, a list of token ids, or a list of such lists (at most 256 prompts, and no "
@@ -228,8 +235,7 @@ const RequestField kFields[] = {
      "false keeps the first call of an answer only.", kUsed, set<&Request::parallel_tool_calls>},
     {"add_generation_prompt", "", kChat, T::kBoolean, -kInf, kInf, false, "true",
      "Whether the template opens the assistant's turn. With a last message from the assistant, that turn is "
-     "closed "
-     "and a new one opened, unless continue_final_message is set.",
+     "closed and a new one opened, unless continue_final_message is set.",
      kUsed, set<&Request::add_generation_prompt>},
     {"continue_final_message", "", kChat, T::kBoolean, -kInf, kInf, false, "false",
      "The answer continues the last message instead of beginning a new one.", kUsed,
@@ -244,8 +250,7 @@ const RequestField kFields[] = {
      set<&Request::add_special_tokens>},
     {"parse_special", "", kText, T::kBoolean, -kInf, kInf, false, "true",
      "Whether control tokens written out in a prompt string count as such. In chats they never do: there "
-     "only the "
-     "template writes control tokens.",
+     "only the template writes control tokens.",
      kUsed, set<&Request::parse_special>},
     {"echo", "", kText, T::kBoolean, -kInf, kInf, false, "false",
      "Puts the prompt in front of the answer; with logprobs, those of the prompt too.", kUsed,
@@ -262,10 +267,9 @@ const RequestField kFields[] = {
     {"n", "", kBoth, T::kInteger, 1, 16, false, "1",
      "Answers per prompt. Choice i draws from (seed, i); choice 0 equals the answer of n = 1.", kUsed,
      set<&Request::n>},
-    {"best_of", "", kText, T::kInteger, 1, 16, false, "n",
+    {"best_of", "", kBoth, T::kInteger, 1, 16, false, "n",
      "Answers that are generated per prompt, n at least; the n with the highest mean log-probability per "
-     "token "
-     "are given, the best first. All count in usage. Above n not with stream.",
+     "token are given, the best first. All count in usage. Above n not with stream.",
      kUsed, set<&Request::best_of>},
     {"stop", "", kBoth, T::kStrings, 0, 16, false, "none",
      "Strings that end the answer, each from 1 to 256 bytes (an empty one is a 400, an empty list is none); "
@@ -333,8 +337,7 @@ const RequestField kFields[] = {
      kUsed, set<&Request::cache_salt>},
     {"speculate", "", kBoth, T::kString, 1, 256, false, "auto",
      "Which of the server's drafters may guess tokens ahead for this request: `auto`, `off`, or names "
-     "separated "
-     "by commas. The answer is the same in every case.",
+     "separated by commas. The answer is the same in every case.",
      kUsed, set<&Request::speculate>},
     {"priority", "", kBoth, T::kInteger, -kInt32 - 1, kInt32, false,
      "0, or the best that the API key may ask for",
@@ -342,8 +345,8 @@ const RequestField kFields[] = {
     {"user", "safety_identifier", kBoth, T::kString, 0, 1024, false, "everybody who sends none is one user",
      "Whose request it is, for fair sharing on a server without API keys. See *Who goes first*.", kUsed,
      set<&Request::user>},
-    {"request_id", "", kBoth, T::kString, 0, 128, false, "X-Request-Id", "A name for the logs.", kUsed,
-     set<&Request::request_id>},
+    {"request_id", "", kBoth, T::kString, 0, 128, false, "X-Request-Id",
+     "A name for the logs, of printable ASCII characters.", kUsed, read_request_id},
     {"use_beam_search", "", kBoth, T::kBoolean, -kInf, kInf, false, "false", "Only false.", kUsed,
      read_greedy_only},
 
@@ -381,8 +384,8 @@ const RequestField kFields[] = {
     {"cache_prompt",
      "id_slot n_keep n_discard min_keep repeat_last_n samplers mirostat_tau mirostat_eta dry_base "
      "dry_allowed_length dry_penalty_last_n dry_sequence_breakers xtc_threshold dynatemp_range "
-     "dynatemp_exponent "
-     "return_progress response_fields parse_tool_calls t_max_predict_ms sse_ping_interval n_probs",
+     "dynatemp_exponent return_progress response_fields parse_tool_calls t_max_predict_ms sse_ping_interval "
+     "n_probs",
      kBoth, T::kAny, -kInf, kInf, false, "", "llama.cpp's knobs without a counterpart here.", kNoEffect,
      nullptr},
 };

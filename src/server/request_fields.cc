@@ -123,6 +123,17 @@ std::string_view measured_thing(FieldType type) {
   }
 }
 
+// A number without a fraction, be it as large as it may.
+bool whole(const json::value& value) {
+  if (value.is_double()) return std::floor(value.get_double()) == value.get_double();
+  return value.is_number();
+}
+
+std::string number_words(const json::value& value) {
+  if (value.is_uint64()) return fmt::to_string(value.get_uint64());
+  return value.is_int64() ? fmt::to_string(value.get_int64()) : fmt::to_string(value.get_double());
+}
+
 std::string range_words(const RequestField& field) {
   const bool low = std::isfinite(field.min), high = std::isfinite(field.max);
   const std::string_view least = field.above_min ? "above" : "at least";
@@ -144,6 +155,20 @@ bool neutral(const RequestField& field, const json::value& value) {
   return value.is_object() && value.get_object().empty();
 }
 
+std::string out_of_range(const RequestField& field, std::string_view name, const json::value& value) {
+  if (value.is_number())
+    return fmt::format("'{}' is {}; it must be {}", name, number_words(value), range_words(field));
+  return fmt::format("'{}': {} is {}; it must be {}", name, measured_thing(field.type),
+                     measure(value, field.type), range_words(field));
+}
+
+std::string wrong_type(const RequestField& field, std::string_view name, const json::value& value) {
+  if (field.type != FieldType::kInteger || !value.is_number() || !whole(value))
+    return fmt::format("'{}' must be {}", name, type_words(field.type));
+  if (!range_words(field).empty()) return out_of_range(field, name, value);
+  return fmt::format("'{}' is {}; it must be an integer of 64 bits", name, number_words(value));
+}
+
 Problem read_field(const RequestField& field, std::string_view name, const json::value& value,
                    GenerationRequest* request) {
   if (field.effect == FieldEffect::kNoEffect) return std::nullopt;
@@ -151,15 +176,9 @@ Problem read_field(const RequestField& field, std::string_view name, const json:
     if (neutral(field, value)) return std::nullopt;
     return unsupported_field(std::string(name), fmt::format("'{}' is not supported: {}", name, field.doc));
   }
-  if (!has_type(value, field.type)) {
-    return bad_field(std::string(name), fmt::format("'{}' must be {}", name, type_words(field.type)));
-  }
-  if (!in_range(field, measure(value, field.type))) {
-    const std::string_view thing = measured_thing(field.type);
-    return bad_field(std::string(name),
-                     thing == "it" ? fmt::format("'{}' must be {}", name, range_words(field))
-                                   : fmt::format("'{}': {} must be {}", name, thing, range_words(field)));
-  }
+  if (!has_type(value, field.type)) return bad_field(std::string(name), wrong_type(field, name, value));
+  if (!in_range(field, measure(value, field.type)))
+    return bad_field(std::string(name), out_of_range(field, name, value));
   return field.read(value, name, *request);
 }
 

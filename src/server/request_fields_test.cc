@@ -117,6 +117,31 @@ TEST(RequestFields, RangesAreKept) {
   EXPECT_EQ(param_of("\"logprobs\":true", kCompletionField), "logprobs");
 }
 
+std::string message_of(const std::string& members) {
+  const Read result = read(members);
+  return result.problem ? result.problem->message : "accepted";
+}
+
+TEST(RequestFields, ErrorsSayTheNumber) {
+  EXPECT_EQ(message_of("\"n\":17"), "'n' is 17; it must be from 1 to 16");
+  EXPECT_EQ(message_of("\"top_p\":1.25"), "'top_p' is 1.25; it must be above 0 and at most 1");
+  EXPECT_EQ(message_of("\"priority\":-2147483649"),
+            "'priority' is -2147483649; it must be from -2147483648 to 2147483647");
+  EXPECT_EQ(message_of("\"priority\":18446744073709551615"),
+            "'priority' is 18446744073709551615; it must be from -2147483648 to 2147483647");
+  EXPECT_EQ(message_of("\"priority\":1e300"),
+            "'priority' is 1e+300; it must be from -2147483648 to 2147483647");
+  EXPECT_EQ(message_of("\"seed\":9223372036854775808"),
+            "'seed' is 9223372036854775808; it must be an integer of 64 bits");
+  EXPECT_EQ(message_of("\"priority\":1.5"), "'priority' must be an integer");
+  EXPECT_EQ(message_of("\"cache_salt\":\"" + std::string(1025, 'x') + "\""),
+            "'cache_salt': its length in bytes is 1025; it must be from 1 to 1024");
+  EXPECT_EQ(message_of("\"request_id\":\"a\\nforged line\""),
+            "'request_id' holds the byte 0x0a; it must be printable ASCII");
+  EXPECT_EQ(message_of("\"stop_token_ids\":[" + std::string(512, '1') + "]"),
+            "'stop_token_ids' must be a list of token ids");
+}
+
 TEST(RequestFields, ErrorsUseTheSpellingOfTheRequest) {
   EXPECT_EQ(param_of("\"max_tokens\":-1"), "max_tokens");
   EXPECT_EQ(param_of("\"max_completion_tokens\":-1"), "max_completion_tokens");
@@ -185,6 +210,7 @@ TEST(RequestFields, CombinationsAreChecked) {
   EXPECT_EQ(param_of("\"max_tokens\":0,\"echo\":true", kCompletionField), "accepted");
   EXPECT_EQ(param_of("\"max_tokens\":3,\"min_tokens\":4"), "min_tokens");
   EXPECT_EQ(param_of("\"top_logprobs\":2"), "top_logprobs");
+  EXPECT_EQ(param_of("\"best_of\":2,\"n\":4"), "best_of");
   EXPECT_EQ(param_of("\"best_of\":2,\"n\":4", kCompletionField), "best_of");
   EXPECT_EQ(param_of("\"best_of\":4,\"n\":2", kCompletionField), "accepted");
   EXPECT_EQ(param_of("\"best_of\":4,\"n\":2,\"stream\":true", kCompletionField), "best_of");

@@ -98,6 +98,25 @@ TEST_F(ApiServerTest, MetricsAreWellFormed) {
   EXPECT_GT(samples.at("process_resident_memory_bytes"), 0);
 }
 
+TEST_F(ApiServerTest, MetricsSayWhatGuessesDid) {
+  start();
+  const auto samples = samples_of(get("/metrics").body);
+  const std::string all = "{model_name=\"fake\",engine=\"0\"";
+  const std::string ngram = all + ",drafter=\"ngram\"";
+  EXPECT_EQ(samples.at("vllm:spec_decode_num_drafts_total" + ngram + "}"), 5);
+  EXPECT_EQ(samples.at("vllm:spec_decode_num_draft_tokens_total" + ngram + "}"), 20);
+  EXPECT_EQ(samples.at("vllm:spec_decode_num_accepted_tokens_total" + ngram + "}"), 9);
+  for (const auto& [position, accepted] : {std::pair{"0", 4}, {"1", 3}, {"2", 2}, {"3", 0}, {"15", 0}})
+    EXPECT_EQ(samples.at("vllm:spec_decode_num_accepted_tokens_per_pos_total" + ngram + ",position=\"" +
+                         position + "\"}"),
+              accepted);
+  EXPECT_EQ(samples.at("kvasir_spec_without_draft_total" + all + ",reason=\"no_gain\"}"), 22);
+  EXPECT_EQ(samples.at("kvasir_spec_drafter_off_total" + ngram + ",reason=\"prompts\"}"), 13);
+  EXPECT_EQ(samples.at("kvasir_spec_drafter_off_total" + ngram + ",reason=\"outbid\"}"), 15);
+  EXPECT_EQ(samples.at("kvasir_spec_predicted_gain_ratio" + all + "}"), 1.25);
+  EXPECT_EQ(samples.at("kvasir_spec_saved_seconds" + all + "}"), -0.5);
+}
+
 TEST_F(ApiServerTest, AStalledEngineIsIllWithAReason) {
   start();
   EXPECT_EQ(get("/health").status, 200);

@@ -112,19 +112,6 @@ def test_one_server_has_a_directory(tmp_path):
         assert "another server" in second.stderr
 
 
-@pytest.mark.parametrize("flags, words", [
-    (("--kv-persist", "/dev/null/x"), "/dev/null/x"), (("--kv-persist", ""), "--kv-persist"),
-    (("--kv-persist", "/tmp", "--no-enable-prefix-caching"), "--no-enable-prefix-caching"),
-    (("--kv-persist", "/tmp", "--kv-persist-size", "much"), "much"),
-    (("--kv-persist-interval", "-1"), "--kv-persist-interval"),
-])
-def test_flags_that_make_no_sense(flags, words):
-    done = subprocess.run([BINARY, "serve", MODELS["smollm2"], "--port", "0", *flags], capture_output=True, text=True,
-                          timeout=60)
-    assert done.returncode == 2, done.stderr
-    assert words in done.stderr
-
-
 def key(name):
     return {"Authorization": f"Bearer {name}"}
 

@@ -62,6 +62,23 @@ def test_usage_only_when_asked_and_last(server, path, body):
         assert chunks[-1]["usage"][key] == whole[key]
 
 
+@pytest.mark.parametrize("path, text", [("/v1/chat/completions", "messages"), ("/v1/completions", "prompt")])
+def test_cached_tokens_are_told_alike_in_a_stream_and_without(server, path, text):
+    words = f"{path}: " + " ".join(str(i) for i in range(60))
+    body = {text: words if text == "prompt" else [{"role": "user", "content": words}], "max_tokens": 2,
+            "temperature": 0, "cache_salt": f"told alike {path}"}
+
+    def streamed():
+        _, raw = raw_stream(server, path, body | {"stream_options": {"include_usage": True}})
+        return events(raw)[-1]["usage"]
+
+    first, second, whole = streamed(), streamed(), server.post(path, body).json()["usage"]
+    assert first["prompt_tokens_details"]["cached_tokens"] == 0
+    assert second["prompt_tokens_details"]["cached_tokens"] == first["prompt_tokens"] // 16 * 16
+    assert second == whole
+    assert first["prompt_tokens"] == whole["prompt_tokens"], "a hit changes no count"
+
+
 def test_split_characters_never_leak(server):
     """Any answer of any tokens: bytes that are no UTF-8 by themselves are held back until whole."""
     emoji = "\U0001f469\u200d\U0001f469\u200d\U0001f467 \u6b6a\u6f22\u5b57 " * 6

@@ -113,7 +113,7 @@ def main():
             missed += 1
             print(f"| {name}: {what} | NOT FOUND in {args.seeds} | | {result.stdout[-200:]!r} |", flush=True)
             continue
-        operations = len(re.findall(r"^ {2} *\d+ (?:arrive|step|cancel)", result.stdout, re.M))
+        operations = len(re.findall(r"^ {2} *\d+ (?:arrive|step|cancel|lend|give)", result.stdout, re.M))
         print(f"| {name}: {what} | {int(found[1]) + 1} | {operations} | {found[2][:110]} |", flush=True)
     return 1 if missed else 0
 

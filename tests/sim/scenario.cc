@@ -87,6 +87,18 @@ void share_out(Scenario& scenario, uint64_t seed) {
   }
 }
 
+// Allocations that fail, in a third of the scenarios. Drawn apart, too.
+void lend_blocks(Scenario& scenario, uint64_t seed) {
+  Dice dice(~(seed * 3));
+  if (!dice.one_in(3)) return;
+  for (size_t i = scenario.ops.size(); i-- > 0;) {
+    if (!dice.one_in(8)) continue;
+    Op op{Op::Kind::kGiveBack, 1, 0, {}};
+    if (!dice.one_in(3)) op = {Op::Kind::kLend, dice.between(1, scenario.setup.blocks), 0, {}};
+    scenario.ops.insert(scenario.ops.begin() + static_cast<std::ptrdiff_t>(i), op);
+  }
+}
+
 }  // namespace
 
 std::string user_name(uint32_t user) {
@@ -122,6 +134,7 @@ Scenario make_scenario(WorldKind kind, uint64_t seed) {
     }
   }
   share_out(scenario, seed);
+  if (kind == WorldKind::kScheduler) lend_blocks(scenario, seed);
   return scenario;
 }
 
@@ -137,6 +150,8 @@ std::string describe(const Setup& s) {
 
 std::string describe(const Op& op) {
   if (op.kind == Op::Kind::kStep) return fmt::format("step {} times", op.times);
+  if (op.kind == Op::Kind::kLend) return fmt::format("lend {} blocks, as far as there are some", op.times);
+  if (op.kind == Op::Kind::kGiveBack) return "give all lent blocks back";
   if (op.kind == Op::Kind::kCancel) return fmt::format("cancel request {}", op.target);
   const Arrival& a = op.arrival;
   std::string prompt;

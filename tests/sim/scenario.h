@@ -62,9 +62,11 @@ struct Arrival {
 };
 
 struct Op {
-  enum class Kind : uint8_t { kArrive, kCancel, kStep };
+  // kLend: blocks vanish from the pool, so that allocations fail on which somebody counted; as many stay as
+  // the longest sequence needs. kGiveBack: all of them are there again.
+  enum class Kind : uint8_t { kArrive, kCancel, kStep, kLend, kGiveBack };
   Kind kind = Kind::kStep;
-  uint32_t times = 1;   // kStep
+  uint32_t times = 1;   // kStep; of kLend: blocks
   uint32_t target = 0;  // kCancel
   Arrival arrival;
 };

@@ -51,6 +51,8 @@ Status SchedulerWorld::apply(const Op& op) {
   ++tally_.operations;
   if (op.kind == Op::Kind::kArrive) arrive(op.arrival);
   if (op.kind == Op::Kind::kCancel) KVASIR_RETURN_IF_ERROR(cancel(op.target));
+  if (op.kind == Op::Kind::kLend) lend(op.times);
+  if (op.kind == Op::Kind::kGiveBack) give_back();
   for (uint32_t i = 0; op.kind == Op::Kind::kStep && i < op.times && scheduler_.has_work(); ++i)
     KVASIR_RETURN_IF_ERROR(step());
   return check();
@@ -101,6 +103,21 @@ Status SchedulerWorld::cancel(uint32_t target) {
     if (choice->state != Sequence::State::kFinished) end(*choice, true);
   }
   return {};
+}
+
+// Free and cached blocks, whoever counted on them.
+void SchedulerWorld::lend(uint32_t blocks) {
+  const uint32_t kept = layout_.blocks_for(setup_.max_model_len);
+  const uint32_t most = pool_.total() - std::min(pool_.total(), kept + static_cast<uint32_t>(lent_.size()));
+  for (uint32_t i = 0; i < std::min(blocks, most) && cache_.make_room(1); ++i) {
+    lent_.push_back(pool_.take());
+    ++tally_.lent;
+  }
+}
+
+void SchedulerWorld::give_back() {
+  for (const BlockId id : lent_) pool_.release(id);
+  lent_.clear();
 }
 
 Status SchedulerWorld::step() {
@@ -189,7 +206,7 @@ void SchedulerWorld::end(SimChoice& s, bool cancelled) {
 
 Status SchedulerWorld::check() {
   ++tally_.checks;
-  KVASIR_RETURN_IF_ERROR(scheduler_.check_integrity());
+  KVASIR_RETURN_IF_ERROR(scheduler_.check_integrity(lent_));
   KVASIR_RETURN_IF_ERROR(contents_.check_retained());
   for (const Sequence* s : scheduler_.running()) {
     if (s->state != Sequence::State::kRunning || s->pending() == 0)
@@ -203,6 +220,7 @@ Status SchedulerWorld::check() {
 Status SchedulerWorld::finish() {
   while (scheduler_.has_work()) KVASIR_RETURN_IF_ERROR(step());
   KVASIR_RETURN_IF_ERROR(check_answers());
+  give_back();
   if (pool_.owned() != 0)
     return internal_error(fmt::format("nothing runs, and {} blocks have an owner", pool_.owned()));
   requests_.clear();

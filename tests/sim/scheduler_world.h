@@ -85,6 +85,8 @@ class SchedulerWorld final : public World {
   void arrive(const Arrival& arrival);
   std::vector<TokenId> prompt_of(const Arrival& arrival, uint32_t most) const;
   Status cancel(uint32_t target);
+  void lend(uint32_t blocks);
+  void give_back();
   Status step();
   Before look();
   Status check_plan(const SchedulerOutput& plan, const Before& before);
@@ -115,6 +117,7 @@ class SchedulerWorld final : public World {
   Scheduler scheduler_;
   KvContents contents_;
   std::vector<std::unique_ptr<SimRequest>> requests_;
+  std::vector<BlockId> lent_;
   uint64_t work_ = 0;  // tokens of all requests so far, computed and generated
   uint64_t probes_ = 0;
 };

@@ -27,7 +27,7 @@ TEST(Simulation, SchedulerKeepsEveryInvariant) {
   const Tally t = play_some(WorldKind::kScheduler, kSchedulerSeeds);
   // What must be reached for that to mean something.
   for (const uint64_t happened : {t.preemptions, t.hit_tokens, t.partial_hits, t.copies, t.follows, t.forks,
-                                  t.evictions, t.overtakes, t.cancelled, t.finished})
+                                  t.evictions, t.lent, t.overtakes, t.cancelled, t.finished})
     EXPECT_GT(happened, kSchedulerSeeds / 10);
 }
 

@@ -19,6 +19,7 @@ Tally& Tally::operator+=(const Tally& o) {
   copies += o.copies;
   follows += o.follows;
   forks += o.forks;
+  lent += o.lent;
   evictions += o.evictions;
   overtakes += o.overtakes;
   seconds += o.seconds;

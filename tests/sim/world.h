@@ -19,6 +19,7 @@ struct Tally {
   uint64_t copies = 0;        // of blocks
   uint64_t follows = 0;       // sequences that waited for another's blocks
   uint64_t forks = 0;
+  uint64_t lent = 0;       // blocks that vanished for a while
   uint64_t evictions = 0;  // plans in which the cache gave up blocks
   uint64_t overtakes = 0;  // sequences that were let in before an older one, for their user or priority
   double seconds = 0;      // of the virtual clock

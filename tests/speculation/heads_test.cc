@@ -5,13 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 
-#include "base/build_kind.h"
 #include "engine/drafters.h"
-#include "engine/llm.h"
-#include "tests/model_fixture.h"
 #include "tests/speculation/compared_answers.h"
 
 namespace kvasir {
@@ -59,30 +55,9 @@ Request request_of(const Tokenizer& tokenizer, uint32_t i) {
   return r;
 }
 
-class ShippedHeads : public testing::Test {
+class ShippedHeads : public RealModelTest {
  protected:
-  void SetUp() override {
-    if (kSlowBuild) GTEST_SKIP() << "sanitised builds test heads over a small model";
-    const std::string path = model_path(kModel);
-    if (!std::filesystem::exists(path))
-      GTEST_SKIP() << path << " is absent: tools/fetch_models.py fetches it";
-    Llm::Options options;
-    options.threads = 2;
-    options.engine = config(16);
-    auto opened = Llm::open(path, options);
-    ASSERT_TRUE(opened.ok()) << opened.message();
-    llm_ = std::move(opened).value();
-  }
-
-  static EngineConfig config(uint32_t batch) {
-    EngineConfig c;
-    c.max_num_seqs = batch;
-    c.max_model_len = 512;
-    c.kv_bytes = uint64_t{96} << 20;
-    c.max_queued_requests = 4096;
-    c.check_invariants = true;
-    return c;
-  }
+  void SetUp() override { open(kModel, 512); }
   // With so many guesses of a drafter, always; 0: without.
   std::unique_ptr<Engine> start(EngineConfig c, const std::string& drafters, uint32_t guesses) {
     if (guesses > 0) {
@@ -95,8 +70,6 @@ class ShippedHeads : public testing::Test {
     return std::move(engine).value();
   }
   static std::string drafter(const std::string& kind) { return kind + "=" + head_file(kind); }
-
-  std::unique_ptr<Llm> llm_;
 };
 
 TEST_F(ShippedHeads, AnswersAreThoseWithoutThem) {
@@ -128,10 +101,8 @@ TEST_F(ShippedHeads, AnswersAreThoseWithoutThemWhereMemoryIsShort) {
   std::vector<Request> requests;
   for (uint32_t i = 0; i < 10; ++i) {
     requests.push_back(request_of(llm_->tokenizer(), 100 + i));
-    requests.back().n = i % 4 == 1 ? 2 : 1;
     requests.back().sampling.max_tokens = 60;
   }
-  std::erase_if(requests, [](const Request& r) { return r.n > 1; });
   const std::vector<CollectedAnswer> plain = answers_of(*start(c, "", 0), requests);
   c.kv_bytes = uint64_t{6} << 20;
   for (const std::string kind : {"medusa", "eagle"}) {

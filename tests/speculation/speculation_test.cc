@@ -6,16 +6,12 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <tuple>
 
-#include "base/build_kind.h"
 #include "decoding/test_drafters.h"
 #include "engine/drafters.h"
-#include "engine/llm.h"
-#include "tests/model_fixture.h"
 #include "tests/speculation/compared_answers.h"
 
 namespace kvasir {
@@ -69,30 +65,10 @@ Request request_of(const Tokenizer& tokenizer, uint32_t i) {
 }
 
 // A model, and the guesses per step.
-class Speculated : public testing::TestWithParam<std::tuple<const char*, uint32_t>> {
+class Speculated : public RealModelTest,
+                   public testing::WithParamInterface<std::tuple<const char*, uint32_t>> {
  protected:
-  void SetUp() override {
-    if (kSlowBuild) GTEST_SKIP() << "sanitised builds test the engine over the fake model";
-    path_ = model_path(std::get<0>(GetParam()));
-    if (!std::filesystem::exists(path_))
-      GTEST_SKIP() << path_ << " is absent: tools/fetch_models.py fetches it";
-    Llm::Options options;
-    options.threads = 2;
-    options.engine = config(16);
-    auto opened = Llm::open(path_, options);
-    ASSERT_TRUE(opened.ok()) << opened.message();
-    llm_ = std::move(opened).value();
-  }
-
-  static EngineConfig config(uint32_t batch) {
-    EngineConfig c;
-    c.max_num_seqs = batch;
-    c.max_model_len = 256;
-    c.kv_bytes = uint64_t{96} << 20;
-    c.max_queued_requests = 4096;
-    c.check_invariants = true;
-    return c;
-  }
+  void SetUp() override { open(std::get<0>(GetParam()), 256); }
 
   std::unique_ptr<Engine> start(EngineConfig c, std::vector<std::unique_ptr<Drafter>> drafters) {
     auto engine = Engine::start(c, llm_->model(), llm_->tokenizer(), llm_->kernels(), llm_->pool(), nullptr,
@@ -150,9 +126,7 @@ class Speculated : public testing::TestWithParam<std::tuple<const char*, uint32_
   }
 
   static constexpr uint32_t kTestDrafters = 5;
-  std::string path_;
   std::vector<std::string> names_ = {"ngram", "suffix", "outputs=1", "layers=9"};
-  std::unique_ptr<Llm> llm_;
 };
 
 TEST_P(Speculated, AnswersAreThoseOfPlainDecoding) {

@@ -19,6 +19,7 @@ struct Answer {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
   uint32_t cached = 0;
+  FinishReason finish = FinishReason::kNone;
 
   bool operator==(const Answer& other) const {
     return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
@@ -61,6 +62,7 @@ std::vector<Answer> answers_of(Engine& engine, const std::vector<Request>& list,
       a.tokens.insert(a.tokens.end(), e.tokens.begin(), e.tokens.end());
       for (const SampledToken& t : e.logprobs) a.logprobs.push_back(t.logprob);
       a.cached = std::max(a.cached, e.cached_tokens);
+      a.finish = e.finish;
       if (e.finish != FinishReason::kNone && --unfinished == 0) done.notify_all();
     });
     EXPECT_TRUE(id.ok()) << id.message();
@@ -131,6 +133,23 @@ TEST_P(EveryTinyEngine, CompanyCacheAndPreemptionDoNotMatter) {
     EXPECT_TRUE(answers_of(**crowded, list_, true) == alone_) << "in a pool of " << blocks << " blocks";
     preemptions = (*crowded)->stats().preemptions;
   }
+}
+
+// Where the context is full the answer ends and says so: nothing is shifted out, and what was said until then
+// is what a longer context gives.
+TEST_P(EveryTinyEngine, AnAnswerEndsWithTheContext) {
+  Request r;
+  r.prompt = random_tokens(50, llm_->model().config().vocab_size, 7);
+  r.sampling.temperature = 0;
+  r.sampling.max_tokens = 60;
+  r.sampling.ignore_eos = true;
+  const Answer whole = answers_of(*start(config(1, true)), {r}, true)[0];
+  ASSERT_EQ(whole.tokens.size(), 60u);
+  EngineConfig shorter = config(1, true);
+  shorter.max_model_len = 96;
+  const Answer cut = answers_of(*start(shorter), {r}, true)[0];
+  EXPECT_EQ(cut.finish, FinishReason::kLength);
+  EXPECT_EQ(cut.tokens, std::vector<TokenId>(whole.tokens.begin(), whole.tokens.begin() + 46));
 }
 
 TEST_P(EveryTinyEngine, GuessesDoNotMatter) {
