@@ -27,7 +27,7 @@ constexpr uint32_t kPassesAround = 2;
 double quantile(std::vector<double> values, double part) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
+  return values[static_cast<size_t>(std::lround(part * static_cast<double>(values.size() - 1)))];
 }
 
 // Of an even number of values the mean of the middle two: the larger one of two would be a bias.

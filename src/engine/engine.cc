@@ -121,6 +121,7 @@ class ThreadedEngine final : public Engine {
 
   static std::vector<std::string> names_of(const std::vector<std::unique_ptr<Drafter>>& drafters) {
     std::vector<std::string> names;
+    names.reserve(drafters.size());
     for (const auto& drafter : drafters) names.emplace_back(drafter->name());
     return names;
   }

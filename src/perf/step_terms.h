@@ -20,7 +20,9 @@ struct StepTerms {
     // Seconds per weight of a step, from cache and from memory, added up over the steps.
     double cached = 0, memory = 0;
 
-    double seconds(double away) const { return values * uneven * (cached + away * (memory - cached)); }
+    double seconds(double uncached) const {
+      return values * uneven * (cached + uncached * (memory - cached));
+    }
   };
   // Work that comes so many times and takes so long each time.
   struct Work {

@@ -154,6 +154,7 @@ Problem PromptBuilder::chat(const GenerationRequest& request, Prompt* prompt) co
                      "the template does not show the last message, so it cannot be continued");
   }
   std::vector<Tokenizer::Part> views;
+  views.reserve(parts.size());
   for (const auto& part : parts) views.push_back({part.text, part.from_template});
   prompt->tokens = model_.tokenizer->encode_parts(views, false);
   one_beginning(&prompt->tokens, model_.tokenizer->add_bos());
