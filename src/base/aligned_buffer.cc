@@ -1,6 +1,7 @@
 #include "base/aligned_buffer.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <new>
@@ -10,7 +11,6 @@ namespace kvasir {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kPage = 4096;
 
 }  // namespace
 
@@ -25,7 +25,8 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
 
 bool AlignedBuffer::populate(size_t offset, size_t bytes) const {
 #ifdef MADV_POPULATE_WRITE
-  const size_t begin = offset / kPage * kPage;  // of a larger page too, the kernel takes what it holds
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = offset / page * page;
   const size_t end = std::min(size_, offset + bytes);
   return begin < end && madvise(data_ + begin, end - begin, MADV_POPULATE_WRITE) == 0;
 #else

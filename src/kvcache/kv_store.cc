@@ -12,8 +12,9 @@ KvStore::KvStore(const KvLayout& layout, uint32_t blocks)
 
 bool KvStore::ready_one(uint32_t count) {
   if (readied_ >= std::min(count, blocks_)) return false;
-  if (!memory_.populate(readied_ * layout_.block_bytes(), layout_.block_bytes())) readied_ = blocks_;
-  return readied_ < blocks_ && ++readied_ > 0;
+  const bool done = memory_.populate(readied_ * layout_.block_bytes(), layout_.block_bytes());
+  readied_ = done ? readied_ + 1 : blocks_;  // what a kernel does not do once it is not asked for again
+  return done;
 }
 
 void KvStore::copy_block(BlockId from, BlockId to) {
