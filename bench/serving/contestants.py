@@ -17,6 +17,7 @@ import wire
 import workloads
 
 CONTEXT = 1536   # tokens a slot of llama-server must hold: the longest prompt and its answer
+REST = 2         # seconds without requests that every load finds a server after, as most of a day's first ones do
 COUNTERS = ("kvasir_computed_tokens_total", "vllm:prefix_cache_hits_total", "vllm:num_preemptions_total",
             "kvasir_steps_total", "kvasir_step_seconds_total")
 
@@ -59,9 +60,10 @@ class OverHttp:
     def run(self, model, all_asks, log):
         with self.server.start(model, self.slots, CONTEXT, log) as running:
             warm_up(running, all_asks[0][0])
-            return [self.one_load(running, asks) for asks in all_asks if at_rest()]
+            return [self.one_load(running, asks) for asks in all_asks]
 
     def one_load(self, running, asks):
+        time.sleep(REST)
         before, shares = counters(running), CpuShares(running)
         raws = asyncio.run(self.send(running.url, asks))
         fields = shares.fields() | {"latest_send_ms": 1000 * max(raw.sent - raw.arrived for raw in raws)}
@@ -74,12 +76,6 @@ class OverHttp:
             if answer.finished and answer.output_tokens != ask.tokens and not self.useful:
                 answer.error = f"{answer.output_tokens} tokens instead of {ask.tokens}"
         return Outcome(answers, fields)
-
-
-def at_rest():
-    """Every load meets a server that has had two seconds without requests, as most of a day's first ones do."""
-    time.sleep(2)
-    return True
 
 
 def warm_up(running, ask):

@@ -59,9 +59,8 @@ class EagleDrafter final : public Drafter {
   bool is_free() const override { return false; }
 
   const BlockPool& blocks() const { return pool_; }
-  uint64_t refusals() const {
-    return refusals_.count();
-  }  // drafts that were not made because the pool had no room
+  // Drafts that were not made because the pool had no room.
+  uint64_t refusals() const { return refusals_.count(); }
 
  private:
   struct Slot {
