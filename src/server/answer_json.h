@@ -61,6 +61,9 @@ std::string answer_json(const AnswerHead& head, const std::vector<ChoicePart>& p
 // One server-sent event.
 std::string sse_event(std::string_view json);
 inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
+// Clients that strip white space from what each read gives them (`vllm bench serve` does) never see the end of a
+// comment that came alone: an empty one before the next event ends it for them.
 inline constexpr std::string_view kSseKeepAlive = ": keep-alive\n\n";
+inline constexpr std::string_view kSseAfterKeepAlive = ":\n\n";
 
 }  // namespace kvasir

@@ -37,8 +37,8 @@ class ConnectionExchange final : public HttpExchange {
   void respond(HttpResponse response) override {
     run([r = std::move(response)](HttpConnection& c, uint64_t n) mutable { c.respond(n, std::move(r)); });
   }
-  void start_stream(HttpResponse head, std::string idle_text) override {
-    run([h = std::move(head), t = std::move(idle_text)](HttpConnection& c, uint64_t n) mutable {
+  void start_stream(HttpResponse head, IdleText idle) override {
+    run([h = std::move(head), t = std::move(idle)](HttpConnection& c, uint64_t n) mutable {
       c.start_stream(n, std::move(h), std::move(t));
     });
   }
