@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -46,6 +47,48 @@ TEST(ThreadPool, RunsEveryWorkerOncePerRegion) {
     pool.run([&](Worker& w) { mask |= 1u << w.index(); });
     ASSERT_EQ(mask.load(), 0b1111u);
   }
+}
+
+TEST(ThreadPool, DealsGiveEveryItemOnceInWholePieces) {
+  for (const uint32_t threads : {1u, 2u, 5u, 12u}) {
+    ThreadPool pool(threads);
+    for (const uint32_t items : {0u, 1u, 7u, 64u, 257u}) {
+      std::vector<std::atomic<int>> first(items), second(items);
+      pool.run([&](Worker& w) {
+        for (int round = 0; round < 3; ++round) {
+          Deal a = w.deal(items, 2, 4), b = w.deal(items, 1, 3);
+          for (uint64_t begin, end; a.next(begin, end);) {
+            EXPECT_EQ(begin % 2, 0u);
+            EXPECT_TRUE(end - begin <= 4 && (end % 2 == 0 || end == items));
+            for (uint64_t i = begin; i < end; ++i) ++first[i];
+          }
+          for (uint64_t begin, end; b.next(begin, end);)
+            for (uint64_t i = begin; i < end; ++i) ++second[i];
+          w.barrier();
+        }
+      });
+      for (uint32_t i = 0; i < items; ++i)
+        EXPECT_TRUE(first[i] == 3 && second[i] == 3) << i << " of " << items;
+    }
+  }
+}
+
+TEST(ThreadPool, WhatOneIsSlowWithOthersTake) {
+  ThreadPool pool(3);
+  std::atomic<uint32_t> by_others{0}, mine{0};
+  pool.run([&](Worker& w) {
+    Deal deal = w.deal(12, 1, 1);
+    for (uint64_t begin, end; deal.next(begin, end);) {
+      if (w.index() != 2) {
+        ++by_others;
+        continue;
+      }
+      ++mine;
+      while (by_others < 11) std::this_thread::yield();  // holds one piece until all others are taken
+    }
+  });
+  EXPECT_EQ(mine + by_others, 12u);
+  EXPECT_LE(mine, 1u);
 }
 
 TEST(ThreadPool, SharesCoverEverythingOnceInWholeGrains) {

@@ -15,6 +15,10 @@ namespace {
 // About 20-50 microseconds of pause instructions before a waiter goes to sleep in the kernel.
 constexpr int kSpins = 4000;
 
+// A thread looks for work in its own share and in so many less one of others': on machines with many, looking
+// everywhere would take as long as the work.
+constexpr uint32_t kSharesTried = 8;
+
 void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -48,6 +52,7 @@ double cgroup_cpu_quota() {
 }  // namespace
 
 void Worker::barrier() {
+  deals_ = 0;
   pool_.wait_at_barrier(sense_);
 }
 
@@ -58,7 +63,34 @@ std::pair<uint64_t, uint64_t> Worker::share(uint64_t items, uint64_t grain) cons
   return {std::min(begin, items), std::min(end, items)};
 }
 
-ThreadPool::ThreadPool(uint32_t threads) : size_(threads) {
+Deal Worker::deal(uint64_t items, uint64_t grain, uint64_t piece) {
+  CHECK(deals_ < ThreadPool::kDeals && piece % grain == 0);
+  Deal deal(pool_, deals_++, index_);
+  deal.items_ = items;
+  deal.grain_ = grain;
+  deal.piece_ = piece;
+  return deal;
+}
+
+// Shares and their pieces begin at multiples of the grain. No two threads get one piece, as whoever adds to a
+// counter gets what it was.
+bool Deal::next(uint64_t& begin, uint64_t& end) {
+  const uint32_t threads = pool_.size();
+  for (; asked_ < std::min(threads, kSharesTried); ++asked_) {
+    const Worker of(pool_, (worker_ + asked_) % threads, threads);
+    const auto [first, last] = of.share(items_, grain_);
+    std::atomic<uint32_t>& taken = pool_.dealt_[slot_ * threads + of.index()].value;
+    if (first + taken.load(std::memory_order_relaxed) * piece_ >= last) continue;
+    begin = first + taken.fetch_add(1, std::memory_order_relaxed) * piece_;
+    if (begin >= last) continue;
+    end = std::min(last, begin + piece_);
+    return true;
+  }
+  return false;
+}
+
+ThreadPool::ThreadPool(uint32_t threads)
+    : size_(threads), dealt_(std::make_unique<PaddedCounter[]>(size_t{kDeals} * threads)) {
   CHECK(threads >= 1);
   threads_.reserve(threads - 1);
   for (uint32_t i = 1; i < threads; ++i) threads_.emplace_back([this, i] { worker_main(i); });
@@ -71,7 +103,13 @@ ThreadPool::~ThreadPool() {
   for (std::thread& t : threads_) t.join();
 }
 
+// By one thread, while no other is between a barrier and the next.
+void ThreadPool::collect_deals() {
+  for (uint32_t i = 0; i < kDeals * size_; ++i) dealt_[i].value.store(0, std::memory_order_relaxed);
+}
+
 void ThreadPool::run(const std::function<void(Worker&)>& fn) {
+  collect_deals();
   if (size_ > 1) {
     fn_ = &fn;
     running_.value.store(size_ - 1, std::memory_order_relaxed);
@@ -101,11 +139,12 @@ void ThreadPool::worker_main(uint32_t index) {
 
 // Sense-reversing barrier (Mellor-Crummey and Scott, 1991): the last to arrive flips the sense.
 void ThreadPool::wait_at_barrier(uint32_t& sense) {
-  if (size_ == 1) return;
+  if (size_ == 1) return collect_deals();
   const uint32_t old = sense;
   sense = old + 1;
   if (arrived_.value.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
     arrived_.value.store(0, std::memory_order_relaxed);
+    collect_deals();
     sense_.value.store(old + 1, std::memory_order_release);
     sense_.value.notify_all();
     return;

@@ -5,13 +5,14 @@
 namespace kvasir {
 
 // A worker activates the very columns it computed, a stretch at a time while they are still in its cache.
-void GatedFeedForward::hidden(const Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
+void GatedFeedForward::hidden(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
                               uint32_t rows) const {
-  const auto share = worker.share(weights.up.panels(), 2);
-  const auto begin = static_cast<uint32_t>(share.first), end = static_cast<uint32_t>(share.second);
-  const uint32_t stretch = StepBuffers::stretch(rows, end - begin);
-  for (uint32_t panel = begin; panel < end; panel += stretch)
-    gate_and_up(worker, weights, x, rows, panel, std::min(end, panel + stretch));
+  const uint32_t panels = weights.up.panels();
+  const uint32_t piece =
+      StepBuffers::stretch(rows, static_cast<uint32_t>(LayerOps::piece_of(worker, panels)));
+  Deal deal = worker.deal(panels, 2, piece);
+  for (uint64_t begin, end; deal.next(begin, end);)
+    gate_and_up(worker, weights, x, rows, static_cast<uint32_t>(begin), static_cast<uint32_t>(end));
 }
 
 void GatedFeedForward::run(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,

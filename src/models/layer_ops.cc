@@ -69,11 +69,24 @@ void LayerOps::move_together(Worker& worker, std::span<const uint32_t> from, flo
                            advance_groups(*q, first), 0);
 }
 
+uint64_t LayerOps::piece_of(const Worker& worker, uint64_t panels) {
+  constexpr uint64_t kTogether = 8;  // what kernels of many rows take at once
+  constexpr uint64_t kPieces = 8;    // of a share, at most
+  const uint64_t share = panels / worker.count();
+  return std::max<uint64_t>(1, (share / kPieces + kTogether - 1) / kTogether) * kTogether;
+}
+
 void LayerOps::products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
                         uint32_t rows) const {
   uint64_t total = 0;
   for (const Product& p : list) total += p.w->panels();
-  const auto [begin, end] = worker.share(total, 2);
+  Deal deal = worker.deal(total, 2, piece_of(worker, total));
+  for (uint64_t begin, end; deal.next(begin, end);) part_of_products(worker, list, x, xf, rows, begin, end);
+}
+
+// Panels [begin, end) of all matrices of a phase.
+void LayerOps::part_of_products(const Worker& worker, std::span<const Product> list, const QuantRows& x,
+                                const float* xf, uint32_t rows, uint64_t begin, uint64_t end) const {
   uint64_t first = 0;
   for (const Product& p : list) {
     const uint64_t panels = p.w->panels();

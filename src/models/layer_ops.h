@@ -44,9 +44,12 @@ class LayerOps {
   void move_together(Worker& worker, std::span<const uint32_t> from, float* values, uint32_t columns,
                      const QuantRows* q) const;
 
-  // Splits the panels of all matrices of a phase over the workers as if they were one matrix. No barrier.
+  // Deals the panels of all matrices of a phase out to the workers as if they were one matrix. No barrier.
   void products(Worker& worker, std::span<const Product> list, const QuantRows& x, const float* xf,
                 uint32_t rows) const;
+
+  // In how many panels a matrix of so many is dealt out: a multiple of two.
+  static uint64_t piece_of(const Worker& worker, uint64_t panels);
 
   // Panels [begin, end) of w times rows, plus their part of bias (or null), by this worker alone: into
   // out[rows][columns of those panels]. No barrier.
@@ -73,6 +76,8 @@ class LayerOps {
 
  private:
   bool adds_at_once() const;
+  void part_of_products(const Worker& worker, std::span<const Product> list, const QuantRows& x,
+                        const float* xf, uint32_t rows, uint64_t begin, uint64_t end) const;
   void add_rows(Worker& worker, uint32_t rows, const NormWeights& post_norm) const;
 
   const ModelConfig& config_;

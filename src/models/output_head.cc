@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "models/layer_ops.h"
 
 namespace kvasir {
 namespace {
@@ -59,10 +60,11 @@ void OutputHead::multiply(const Args& args, uint32_t begin, uint32_t end, float*
 void OutputHead::run(Worker& worker, const Args& args) {
   const auto rows = static_cast<uint32_t>(args.batch.logit_rows.size());
   const uint32_t panels = (tokens(args.batch) + kPanelCols - 1) / kPanelCols;
-  const auto share = worker.share(panels, kLeastPanels);
-  const auto begin = static_cast<uint32_t>(share.first), end = static_cast<uint32_t>(share.second);
   if (all_wanted(args.batch)) {
-    if (begin < end) multiply(args, begin, end, args.logits.data() + begin * kPanelCols, vocab_);
+    Deal deal = worker.deal(panels, kLeastPanels, LayerOps::piece_of(worker, panels));
+    for (uint64_t begin, end; deal.next(begin, end);)
+      multiply(args, static_cast<uint32_t>(begin), static_cast<uint32_t>(end),
+               args.logits.data() + begin * kPanelCols, vocab_);
     return;
   }
   BestLogits* found = found_.data() + size_t{worker.index()} * max_rows_;
@@ -71,10 +73,12 @@ void OutputHead::run(Worker& worker, const Args& args) {
   }
   float* tile = tiles_.as<float>().data() + size_t{worker.index()} * tile_floats_;
   const uint32_t stretch = tile_floats_ / rows / (kLeastPanels * kPanelCols) * kLeastPanels;
-  for (uint32_t p = begin; p < end; p += stretch) {
-    const uint32_t stop = std::min(end, p + stretch);
-    multiply(args, p, stop, tile, size_t{stop - p} * kPanelCols);
-    take_tile(args, tile, stop - p, static_cast<TokenId>(p * kPanelCols), found);
+  Deal deal =
+      worker.deal(panels, kLeastPanels, std::min<uint64_t>(stretch, LayerOps::piece_of(worker, panels)));
+  for (uint64_t begin, end; deal.next(begin, end);) {
+    const auto first = static_cast<uint32_t>(begin), count = static_cast<uint32_t>(end - begin);
+    multiply(args, first, first + count, tile, size_t{count} * kPanelCols);
+    take_tile(args, tile, count, static_cast<TokenId>(first * kPanelCols), found);
   }
   worker.barrier();
   merge(worker, args);

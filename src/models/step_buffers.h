@@ -52,7 +52,7 @@ class StepBuffers {
   const NormedRows& own_normed(uint32_t thread) const { return own_normed_[thread]; }
 
   // With many rows, a thread takes this many panels at a time: 128 columns of 512 rows fill half of a 1 MiB
-  // cache. With few, one stretch reads each matrix as one stream.
+  // cache. With few, all that it was dealt.
   static constexpr uint32_t kStretchRows = 24;
   static constexpr uint32_t kStretchPanels = 8;
   static uint32_t stretch(uint32_t rows, uint32_t panels) {
