@@ -26,6 +26,8 @@ constexpr double kKept = 0.9995;
 constexpr double kLeastNoise = 0.03, kMostNoise = 0.15;
 // A surprise is more than so many times the noise, and never less than a fifth.
 constexpr double kSurprise = 3, kLeastSurprise = 0.2;
+// A logarithm: three times. The first step of an engine took 12 times what its like took later.
+constexpr double kFirstTouch = 1.1;
 // Normal errors have 1.4826 times their median absolute value as standard deviation.
 constexpr double kDeviationOfMedian = 1.4826;
 
@@ -79,7 +81,9 @@ void DriftFilter::observe(const StepSeconds& seconds, uint32_t rows, double meas
   if (!(predicted > 0) || !(measured > 0) || !std::isfinite(measured)) return;
   const double error = std::log(measured / predicted);
   const double limit = std::max(kLeastSurprise, kSurprise * noise());
-  const bool first = error_count_ == 0;  // nothing is known yet: no surprise
+  // Of the first step nothing is known yet, so it is no surprise, unless it took so long as only pages that
+  // are touched for the first time do.
+  const bool first = error_count_ == 0 && std::abs(error) < kFirstTouch;
   errors_[error_count_ % errors_.size()] = std::abs(error);
   ++error_count_;
   std::array<double, kStates> h{1.0};
