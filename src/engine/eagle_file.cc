@@ -108,7 +108,7 @@ class EagleReader {
     c.hidden_dim = d_;
     c.vocab_size = target.vocab_size;
     c.context_length = target.context_length;
-    c.windows = {0};
+    KVASIR_RETURN_IF_ERROR(read_window());
     c.ropes = {LayerRope::kGlobal};
     c.rope_kind = RopeKind::kNeox;
     const double head_dim = number("head_dim", "head_dim", target.head_dim);
@@ -132,6 +132,18 @@ class EagleReader {
                       c.ffn_dim, c.head_dim));
     c.heads = q / c.head_dim;
     c.kv_heads = k / c.head_dim;
+    return {};
+  }
+
+  // Only layer_types says that the layer has a window: many files give its size and do not use it.
+  Status read_window() {
+    w_.config.windows = {0};
+    if (config_.text("layer_types") != "sliding_attention") return {};
+    const double window = config_.number("sliding_window").value_or(0);
+    if (!(window >= 1 && window <= 1e9 && window == std::floor(window)))
+      return corrupt(fmt::format(
+          "layer_types is sliding_attention, and sliding_window {}: 1 or more is needed", window));
+    w_.config.windows = {static_cast<uint32_t>(window)};
     return {};
   }
 
@@ -194,7 +206,7 @@ class EagleReader {
   }
 
   // Embeddings of the head's own are kept where they are not the target's: some rows tell, which quantisation
-  // turns by little.
+  // changes by little.
   void read_embedding() {
     constexpr const char* kName = "embed_tokens.weight";
     if (!tensors_.has(kName)) return;
@@ -205,32 +217,32 @@ class EagleReader {
     tensors_.ignore(kName);
     if (!tensors_.fault().ok()) return;
     constexpr uint32_t kSamples = 64;
-    constexpr double kSame = 0.97;
+    constexpr double kSame = 0.25;
     std::vector<float> theirs(d_);
-    double cosines = 0;
+    double distances = 0;
     for (uint32_t i = 0; i < kSamples; ++i) {
       const auto token = static_cast<uint32_t>(uint64_t{tokens} * i / kSamples);
       target_.read_embedding(static_cast<TokenId>(token), theirs.data());
       const std::vector<float> own = tensors_.row(kName, rows, d_, token);
       if (own.empty()) return;
-      cosines += cosine(own, theirs);
+      distances += distance(own, theirs);
     }
-    if (cosines / kSamples >= kSame) return;
+    if (distances / kSamples <= kSame) return;
     spdlog::info("the head has embeddings of its own, which are not the model's");
     std::vector<uint32_t> first(tokens);
     std::iota(first.begin(), first.end(), 0);
     w_.embedding = tensors_.some_rows(kName, rows, d_, first);
   }
 
-  static double cosine(const std::vector<float>& a, const std::vector<float>& b) {
-    double product = 0, aa = 0, bb = 0;
+  // |a - b| / |b|
+  static double distance(const std::vector<float>& a, const std::vector<float>& b) {
+    double apart = 0, length = 0;
     for (size_t i = 0; i < a.size(); ++i) {
-      product += double{a[i]} * double{b[i]};
-      aa += double{a[i]} * double{a[i]};
-      bb += double{b[i]} * double{b[i]};
+      apart += (double{a[i]} - double{b[i]}) * (double{a[i]} - double{b[i]});
+      length += double{b[i]} * double{b[i]};
     }
-    if (aa == 0 || bb == 0) return aa == bb ? 1 : 0;
-    return product / std::sqrt(aa * bb);
+    if (apart == 0 || length == 0) return apart == 0 ? 0 : 1;
+    return std::sqrt(apart / length);
   }
 
   void read_output() {

@@ -19,11 +19,11 @@ namespace kvasir {
 //            target's rows take the place where they are the same but for rounding; biases, q_norm and k_norm
 //            of attention
 // Numbers that no shape tells (head_dim, rope_theta, rms_norm_eps, eagle_aux_hidden_state_layer_ids, ...)
-// come from config.json beside the file or the file's metadata, else they are the target's. `path` may be a
-// folder with model.safetensors. Of heads without a list of tokens only the first `frequent` (0: all) are
-// used. kUnsupported names what heads of this kind have that is not computed here: several layers, another
-// width than the target's, parallel drafting (mask_hidden), an activation other than SiLU, partial RoPE.
-// Errors name the file, the tensor and the numbers.
+// come from config.json beside the file (HeadConfig says what it leaves out means) or the file's metadata,
+// else they are the target's. `path` may be a folder with model.safetensors. Of heads without a list of
+// tokens only the first `frequent` (0: all) are used. kUnsupported names what heads of this kind have that is
+// not computed here: several layers, another width than the target's, parallel drafting (mask_hidden), an
+// activation other than SiLU, partial RoPE. Errors name the file, the tensor and the numbers.
 Result<EagleWeights> load_eagle(const std::string& path, const CausalLm& target, uint32_t frequent);
 
 }  // namespace kvasir

@@ -28,11 +28,13 @@ std::string as_text(const json::value& v) {
   return fmt::format("{}", fmt::join(parts, ","));
 }
 
+// What stands further out counts before what objects hold.
 void add_values(const json::object& object, std::map<std::string, std::string>& values) {
   for (const auto& [key, value] : object) {
+    if (!value.is_null()) values.emplace(key, value.is_object() ? "{}" : as_text(value));
+  }
+  for (const auto& [key, value] : object) {
     if (value.is_object()) add_values(value.get_object(), values);
-    if (!value.is_object() && !value.is_null()) values.emplace(key, as_text(value));
-    if (value.is_object()) values.emplace(key, "{}");
   }
 }
 
@@ -83,6 +85,15 @@ std::vector<float> llama3_factors(uint32_t rope_dim, double base, double factor,
 
 }  // namespace
 
+// transformers' LlamaConfig has these where a key is absent, and by it those who train heads, vLLM and
+// llama.cpp. Published EAGLE heads do leave out rope_theta; the target's base is another one.
+void HeadConfig::add_defaults() {
+  const auto heads = number("num_attention_heads"), width = number("hidden_size");
+  if (heads && width && *heads > 0) values_.emplace("head_dim", fmt::format("{}", *width / *heads));
+  values_.emplace("rope_theta", "10000");
+  values_.emplace("rms_norm_eps", "1e-6");
+}
+
 Result<HeadConfig> HeadConfig::read(const SafetensorsFile& file) {
   HeadConfig config;
   const auto beside = std::filesystem::path(file.path()).parent_path() / "config.json";
@@ -96,6 +107,7 @@ Result<HeadConfig> HeadConfig::read(const SafetensorsFile& file) {
   const json::value value = json::parse(text, broken);
   if (broken || !value.is_object()) return corrupt(fmt::format("'{}' is no JSON object", beside.string()));
   add_values(value.get_object(), config.values_);
+  config.add_defaults();
   return config;
 }
 
@@ -111,11 +123,7 @@ Result<HeadConfig> HeadConfig::read(const GgufMetadata& metadata) {
       if (std::string_view(name) == needed)
         return corrupt(fmt::format("metadata key 'eagle3.{}' is missing", key));
   }
-  // As llama.cpp has it where nothing is said.
-  const auto heads = config.number("num_attention_heads"), width = config.number("hidden_size");
-  if (!config.given("head_dim") && heads && width && *heads > 0)
-    config.values_.emplace("head_dim", fmt::format("{}", *width / *heads));
-  config.values_.emplace("rope_theta", "10000");
+  config.add_defaults();
   return config;
 }
 
@@ -142,7 +150,7 @@ std::string HeadConfig::text(std::string_view key) const {
 Result<std::vector<uint32_t>> HeadConfig::list(std::string_view key) const {
   std::vector<uint32_t> numbers;
   const auto it = values_.find(std::string(key));
-  if (it == values_.end()) return numbers;
+  if (it == values_.end() || it->second.empty()) return numbers;
   for (std::string_view rest = it->second;;) {
     const size_t comma = rest.find(',');
     const std::string_view part = rest.substr(0, comma);

@@ -16,7 +16,9 @@ namespace kvasir {
 
 // The numbers of a head's configuration, under the names that Hugging Face models give them: of config.json
 // beside a safetensors file, with the objects in it opened ("eagle_config", "transformer_layer_config",
-// "rope_scaling"), else of the file's own metadata; or of a GGUF file of architecture eagle3.
+// "rope_scaling"), else of the file's own metadata; or of a GGUF file of architecture eagle3. Where a
+// config.json or a GGUF file says nothing of rope_theta, rms_norm_eps and head_dim, they are 10000, 1e-6 and
+// hidden_size / num_attention_heads.
 class HeadConfig {
  public:
   // `file`: the safetensors file. kCorrupt where there is a config.json that is no JSON object.
@@ -29,7 +31,7 @@ class HeadConfig {
   bool flag(std::string_view key, bool otherwise = false) const;
   bool given(std::string_view key) const { return values_.contains(std::string(key)); }
   std::string text(std::string_view key) const;  // "" where it is absent
-  // "2,15,27" or a list; empty where it is absent. kCorrupt: something else.
+  // "2,15,27" or a list; empty where it is absent or has nothing in it. kCorrupt: something else.
   Result<std::vector<uint32_t>> list(std::string_view key) const;
 
   // How RoPE is stretched, and divisors of the pairs' frequencies (rope_dim / 2) or none. What is not known
@@ -42,6 +44,8 @@ class HeadConfig {
   Result<Rope> rope(uint32_t rope_dim, double base) const;
 
  private:
+  void add_defaults();
+
   std::map<std::string, std::string> values_;  // as text; lists with commas
 };
 

@@ -42,22 +42,27 @@ bool has_gguf_magic(const std::string& path) {
   return std::memcmp(magic, "GGUF", sizeof(magic)) == 0;
 }
 
+Status pickled(const std::string& file) {
+  return unsupported(fmt::format(
+      "'{0}' is a PyTorch pickle, which can run code: tools/head_from_pickle.py {0} writes its tensors as "
+      "safetensors and runs none",
+      file));
+}
+
 // The file in a folder; a path that is no folder is itself.
 Result<std::string> file_in(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return path;
   const fs::path folder(path);
-  if (fs::exists(folder / "model.safetensors", error)) return (folder / "model.safetensors").string();
+  for (const char* name : {"model.safetensors", "medusa_lm_head.safetensors"})
+    if (fs::exists(folder / name, error)) return (folder / name).string();
   if (fs::exists(folder / "model.safetensors.index.json", error))
     return unsupported(fmt::format(
         "'{}': the head is in several files (model.safetensors.index.json); one model.safetensors is read",
         path));
   for (const char* pickle : {"pytorch_model.bin", "medusa_lm_head.pt"})
-    if (fs::exists(folder / pickle, error))
-      return unsupported(fmt::format(
-          "'{}/{}' is a PyTorch pickle, which can run code: save its tensors as model.safetensors", path,
-          pickle));
-  return not_found(fmt::format("'{}' has no model.safetensors", path));
+    if (fs::exists(folder / pickle, error)) return pickled((folder / pickle).string());
+  return not_found(fmt::format("'{}' has no model.safetensors and no medusa_lm_head.safetensors", path));
 }
 
 Result<std::vector<float>> part_of(const SafeTensor& whole, uint64_t first, uint64_t count) {
@@ -125,8 +130,7 @@ Result<HeadFile> HeadFile::open(const std::string& path) {
   const std::string extension = fs::path(file).extension().string();
   std::error_code error;
   if (fs::exists(file, error) && (extension == ".pt" || extension == ".bin" || extension == ".pth"))
-    return unsupported(
-        fmt::format("'{}' is a PyTorch pickle, which can run code: save its tensors as safetensors", file));
+    return pickled(file);
   return open_safetensors(file);
 }
 

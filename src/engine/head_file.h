@@ -26,7 +26,7 @@ struct HeadTensor {
 };
 
 // A file with a draft head, opened and its directory read:
-//   safetensors  "FILE", or a folder with model.safetensors
+//   safetensors  "FILE", or a folder with model.safetensors or medusa_lm_head.safetensors
 //   GGUF         architecture eagle3 as llama.cpp writes it (src/models/eagle3.cpp and conversion/llama.py
 //                there): fc, enc.output_norm, blk.0.*, output_norm, output, token_embd, rope_freqs and d2t.
 //                Rows of q and k stand there in the order that turns neighbouring values; they are put back

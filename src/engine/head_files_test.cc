@@ -2,101 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
-#include "engine/eagle_file.h"
-#include "engine/medusa_file.h"
-#include "gguf/gguf_builder.h"
-#include "models/heads_rig.h"
-#include "safetensors/safetensors_writer.h"
+#include "engine/head_file_rig.h"
 
 namespace kvasir {
 namespace {
-
-constexpr uint64_t kWidth = 32;
-
-// A file that is put together tensor by tensor; every value of a float tensor is 0.25.
-class HeadFileRig : public HeadsRig, public testing::Test {
- protected:
-  HeadFileRig() : HeadsRig(1) {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::create_directories(folder_);
-  }
-  ~HeadFileRig() override { std::filesystem::remove_all(folder_); }
-
-  void add(const std::string& name, std::vector<uint64_t> shape) {
-    uint64_t count = 1;
-    for (const uint64_t n : shape) count *= n;
-    std::vector<float> values(count, 0.25f);
-    const auto bytes = std::as_bytes(std::span(values));
-    drop(name);
-    tensors_.push_back({{name, find_safe_type("F32"), std::move(shape)}, {bytes.begin(), bytes.end()}});
-  }
-  void add_integers(const std::string& name, const std::vector<int64_t>& values) {
-    const auto bytes = std::as_bytes(std::span(values));
-    drop(name);
-    tensors_.push_back({{name, find_safe_type("I64"), {values.size()}}, {bytes.begin(), bytes.end()}});
-  }
-  void drop(const std::string& name) {
-    std::erase_if(tensors_, [&](const Tensor& t) { return t.entry.name == name; });
-  }
-  std::string write(const std::map<std::string, std::string>& metadata = {}) {
-    const std::string path = (folder_ / "model.safetensors").string();
-    std::vector<SafetensorsWriter::Entry> entries;
-    for (const Tensor& t : tensors_) entries.push_back(t.entry);
-    auto writer = SafetensorsWriter::create(path, entries, metadata);
-    EXPECT_TRUE(writer.ok()) << writer.message();
-    for (const Tensor& t : tensors_) EXPECT_TRUE(writer->append(t.bytes).ok());
-    EXPECT_TRUE(writer->finish().ok());
-    return path;
-  }
-  void write_config(const std::string& text) { std::ofstream(folder_ / "config.json") << text; }
-  std::string folder() const { return folder_.string(); }
-
-  void add_medusa(const std::string& prefix = "") {
-    for (int head = 0; head < 2; ++head) {
-      const std::string block = prefix + "blocks." + std::to_string(head) + ".layers.0.";
-      add(block + "weight", {kWidth, kWidth});
-      add(block + "bias", {kWidth});
-    }
-  }
-  void add_layer(const std::string& layer, uint64_t inputs) {
-    add(layer + "self_attn.q_proj.weight", {32, inputs});
-    add(layer + "self_attn.k_proj.weight", {16, inputs});
-    add(layer + "self_attn.v_proj.weight", {16, inputs});
-    add(layer + "self_attn.o_proj.weight", {kWidth, 32});
-    add(layer + "mlp.gate_proj.weight", {64, kWidth});
-    add(layer + "mlp.up_proj.weight", {64, kWidth});
-    add(layer + "mlp.down_proj.weight", {kWidth, 64});
-    add(layer + "post_attention_layernorm.weight", {kWidth});
-  }
-  void add_eagle3() {
-    add_layer("midlayer.", 2 * kWidth);
-    add("fc.weight", {kWidth, 3 * kWidth});
-    for (const char* name : {"midlayer.input_layernorm.weight", "midlayer.hidden_norm.weight", "norm.weight"})
-      add(name, {kWidth});
-  }
-
-  std::string medusa_error() {
-    const auto loaded = load_medusa(write(), *target, 0);
-    return loaded.ok() ? "" : loaded.message();
-  }
-  std::string eagle_error(const std::map<std::string, std::string>& metadata = {}) {
-    const auto loaded = load_eagle(write(metadata), *target, 0);
-    return loaded.ok() ? "" : loaded.message();
-  }
-
- private:
-  struct Tensor {
-    SafetensorsWriter::Entry entry;
-    std::vector<std::byte> bytes;
-  };
-  std::filesystem::path folder_;
-  std::vector<Tensor> tensors_;
-};
 
 TEST_F(HeadFileRig, ReadsMedusaWithTheTargetsOwnRows) {
   add_medusa();
@@ -140,6 +52,27 @@ TEST_F(HeadFileRig, TakesTheFrequentTokensWhereNoneAreListed) {
   ASSERT_TRUE(heads.ok()) << heads.message();
   EXPECT_EQ(heads->outputs[0]->ids().size(), 20u);
   EXPECT_EQ(heads->outputs[0]->ids().back(), 19);
+}
+
+// As vLLM reads config.json's original_lm_head: one output head, that of head 0, whose rows token_map
+// chooses.
+TEST_F(HeadFileRig, ReadsMedusaWithOneOutputHead) {
+  add_medusa();
+  add("lm_heads.0.weight", {70, kWidth});
+  add("lm_heads.1.weight", {70, kWidth});
+  add_integers("token_map", {60, 2, 5});
+  write_config(R"({"original_lm_head": true})");
+  const auto heads = load_medusa(write(), *target, 0);
+  ASSERT_TRUE(heads.ok()) << heads.message();
+  EXPECT_EQ(heads->outputs[0], heads->outputs[1]);
+  EXPECT_EQ((std::vector<TokenId>(heads->outputs[0]->ids().begin(), heads->outputs[0]->ids().end())),
+            (std::vector<TokenId>{2, 5, 60}));
+  write_config("{}");
+  const auto own = load_medusa(write(), *target, 0);
+  ASSERT_TRUE(own.ok()) << own.message();
+  EXPECT_NE(own->outputs[0], own->outputs[1]);
+  std::filesystem::rename(folder() + "/model.safetensors", folder() + "/medusa_lm_head.safetensors");
+  EXPECT_TRUE(load_medusa(folder(), *target, 0).ok());
 }
 
 TEST_F(HeadFileRig, SaysWhatIsWrongWithMedusaHeads) {
@@ -196,6 +129,29 @@ TEST_F(HeadFileRig, ReadsEagle1) {
   EXPECT_EQ(head->fc_bias.size(), kWidth);
   EXPECT_EQ(head->points, std::vector<uint32_t>{HiddenTap::kOutputNorm});
   EXPECT_EQ(head->output->ids().size(), 30u);
+}
+
+// A config.json means what LlamaConfig has where it says nothing; a file without one goes by the target.
+TEST_F(HeadFileRig, TakesLlamasDefaultsOfAConfiguration) {
+  add_layer("layers.0.", kWidth);
+  add("fc.weight", {kWidth, 2 * kWidth});
+  const auto alone = load_eagle(write(), *target, 0);
+  ASSERT_TRUE(alone.ok()) << alone.message();
+  EXPECT_EQ(alone->config.rope_base, target->config().rope_base);
+  EXPECT_EQ(alone->config.norm_eps, target->config().norm_eps);
+  EXPECT_EQ(alone->config.windows, std::vector<uint32_t>{0});
+  write_config(R"({"hidden_size": 32, "num_attention_heads": 2, "sliding_window": 7,
+                   "eagle_config": {"eagle_aux_hidden_state_layer_ids": [], "hidden_size": 5}})");
+  const auto head = load_eagle(write(), *target, 0);
+  ASSERT_TRUE(head.ok()) << head.message();
+  EXPECT_EQ(head->config.rope_base, 10000.0);
+  EXPECT_EQ(head->config.norm_eps, 1e-6f);
+  EXPECT_EQ(head->config.head_dim, 16u);
+  EXPECT_EQ(head->config.windows, std::vector<uint32_t>{0});
+  write_config(R"({"layer_types": ["sliding_attention"], "sliding_window": 7})");
+  EXPECT_EQ(load_eagle(write(), *target, 0)->config.windows, std::vector<uint32_t>{7});
+  write_config(R"({"layer_types": ["sliding_attention"]})");
+  EXPECT_NE(eagle_error().find("sliding_window 0: 1 or more"), std::string::npos) << eagle_error();
 }
 
 // As the speculators library names it, with everything that some files have.
@@ -293,107 +249,6 @@ TEST_F(HeadFileRig, SaysWhatIsWrongWithAnEagleHead) {
   EXPECT_NE(eagle_error().find("token -1"), std::string::npos);
   write_config("[]");
   EXPECT_NE(eagle_error().find("config.json"), std::string::npos);
-}
-
-// A GGUF file of architecture eagle3; value i of a tensor is i, of rows of 64 inputs row + input / 64.
-class GgufHeadRig : public HeadFileRig {
- protected:
-  GgufHeadRig() {
-    file.string("general.architecture", "eagle3").u32("eagle3.block_count", 1);
-    file.u32("eagle3.embedding_length", kWidth).u32("eagle3.target_hidden_size", kWidth);
-    file.u32("eagle3.attention.head_count", 2).u32("eagle3.attention.head_count_kv", 1);
-    file.u32("eagle3.attention.key_length", 16);
-    file.f32("eagle3.attention.layer_norm_rms_epsilon", 0.001f).f32("eagle3.rope.freq_base", 5000);
-    add("fc.weight", {2 * kWidth, kWidth});
-    for (const char* name : {"output_norm", "blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm"})
-      add(std::string(name) + ".weight", {kWidth});
-    add("blk.0.attn_q.weight", {2 * kWidth, 32});
-    add("blk.0.attn_k.weight", {2 * kWidth, 16});
-    add("blk.0.attn_v.weight", {2 * kWidth, 16});
-    add("blk.0.attn_output.weight", {32, kWidth});
-    add("blk.0.ffn_gate.weight", {kWidth, 64});
-    add("blk.0.ffn_up.weight", {kWidth, 64});
-    add("blk.0.ffn_down.weight", {64, kWidth});
-    ByteWriter ids;
-    for (const int64_t id : {3, 40, 9}) ids.put(id);
-    file.tensor("d2t", 27, {3}, ids.bytes());
-  }
-  void layers(const std::vector<int32_t>& numbers, const char* key = "eagle3.target_layers") {
-    ByteWriter out;
-    out.put(uint32_t{5}).put(uint64_t{numbers.size()});
-    for (const int32_t n : numbers) out.put(n);
-    file.pair(key, 9, out);
-  }
-  void add(const std::string& name, const std::vector<uint64_t>& dims) {
-    uint64_t count = 1;
-    for (const uint64_t n : dims) count *= n;
-    ByteWriter values;
-    for (uint64_t i = 0; i < count; ++i) values.put(static_cast<float>(i) / 64);
-    file.tensor(name, 0, dims, values.bytes());
-  }
-  Result<EagleWeights> load() {
-    const std::vector<std::byte> bytes = file.build();
-    const std::string path = folder() + "/head.gguf";
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    return load_eagle(path, *target, 0);
-  }
-  GgufBuilder file;
-};
-
-TEST_F(GgufHeadRig, ReadsIt) {
-  layers({0, 1});
-  const auto head = load();
-  ASSERT_TRUE(head.ok()) << head.message();
-  EXPECT_TRUE(head->fuses_layers && !head->norm_before_residual);
-  EXPECT_EQ(head->points, (std::vector<uint32_t>{0, 1}));
-  EXPECT_EQ(head->config.heads, 2u);
-  EXPECT_EQ(head->config.kv_heads, 1u);
-  EXPECT_EQ(head->config.rope_base, 5000);
-  EXPECT_EQ(head->config.norm_eps, 0.001f);
-  EXPECT_EQ((std::vector<TokenId>(head->output->ids().begin(), head->output->ids().end())),
-            (std::vector<TokenId>{3, 9, 40}));
-  EXPECT_EQ(head->hidden_norm[31], 31.0f / 64);
-  // Of each head's 16 rows the even ones first, then the odd ones; v stays as it is.
-  std::vector<float> row(2 * kWidth);
-  const auto first_of = [&](const OwnMatrix& m, uint32_t n) {
-    unpack_column(m.packed(), n, row.data());
-    return row[0];
-  };
-  EXPECT_NEAR(first_of(head->q, 1), 2, 0.1);
-  EXPECT_NEAR(first_of(head->q, 8), 1, 0.1);
-  EXPECT_NEAR(first_of(head->q, 15), 15, 0.1);
-  EXPECT_NEAR(first_of(head->q, 17), 18, 0.2);
-  EXPECT_NEAR(first_of(head->k, 9), 3, 0.1);
-  EXPECT_NEAR(first_of(head->v, 9), 9, 0.1);
-}
-
-TEST_F(GgufHeadRig, ReadsTheNormBeforeFcAndEarlierNames) {
-  layers({0, 1}, "eagle3.extract_layers");
-  add("enc.output_norm.weight", {2 * kWidth});
-  add("rope_freqs.weight", {8});
-  file.pair("eagle3.norm_before_fc", 7, ByteWriter().put(uint8_t{1}));
-  file.pair("eagle3.norm_before_residual", 7, ByteWriter().put(uint8_t{1}));
-  const auto head = load();
-  ASSERT_TRUE(head.ok()) << head.message();
-  EXPECT_EQ(head->features_norm.size(), 2 * kWidth);
-  EXPECT_EQ(head->rope_factors.size(), 8u);
-  EXPECT_TRUE(head->norm_before_residual);
-}
-
-TEST_F(GgufHeadRig, SaysWhatIsWrong) {
-  EXPECT_NE(load().message().find("'eagle3.target_layers' is missing"), std::string::npos);
-  layers({0, 1});
-  EXPECT_TRUE(load().ok());
-  add("blk.0.surprise.weight", {2});
-  EXPECT_NE(load().message().find("'blk.0.surprise.weight' is not one that such a head has"),
-            std::string::npos);
-  const auto medusa = load_medusa(folder() + "/head.gguf", *target, 0);
-  EXPECT_NE(medusa.message().find("eagle=FILE"), std::string::npos);
-  GgufBuilder model;
-  model.string("general.architecture", "llama");
-  std::swap(file, model);
-  EXPECT_NE(load().message().find("draft=FILE"), std::string::npos);
 }
 
 }  // namespace

@@ -146,8 +146,13 @@ std::shared_ptr<GuessHead> guess_head(HeadTensors& tensors, std::string_view nam
     }
     ids.push_back(static_cast<TokenId>(of_row[row]));
   }
-  const auto n = static_cast<uint32_t>(ids.size());
-  OwnMatrix rows = own ? tensors.some_rows(name, n, config.hidden_dim, order) : rows_of_head(target, ids);
+  // A row for each of the listed tokens, or for every token of the target's.
+  const auto listed = static_cast<uint32_t>(ids.size());
+  const uint32_t there = own ? tensors.rows_of(name, config.hidden_dim) : 0;
+  const bool all = there == config.vocab_size && there != listed;
+  if (all) order.assign(ids.begin(), ids.end());
+  OwnMatrix rows = own ? tensors.some_rows(name, all ? there : listed, config.hidden_dim, order)
+                       : rows_of_head(target, ids);
   if (!rows.present()) return nullptr;
   return std::make_shared<GuessHead>(std::move(ids), std::move(rows), config);
 }

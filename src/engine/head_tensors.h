@@ -53,9 +53,10 @@ class HeadTensors {
   Status status_;
 };
 
-// An output head: tensor `name` with a row for each of `tokens` (of the target's vocabulary, any order), or,
-// where the file has none, the target's own rows. `tokens` empty: a row for every token, or of the target's
-// own rows those of the first `frequent` (0: all).
+// An output head: tensor `name` with a row for each of `tokens` (of the target's vocabulary, any order) or
+// one for each token that the target has, of which those are taken; where the file has none, the target's own
+// rows. `tokens` empty: a row for every token, or of the target's own rows those of the first `frequent` (0:
+// all).
 std::shared_ptr<GuessHead> guess_head(HeadTensors& tensors, std::string_view name, const CausalLm& target,
                                       const std::vector<int64_t>& tokens, uint32_t frequent);
 

@@ -21,7 +21,12 @@ std::string block_name(const HeadTensors& tensors, uint32_t head, uint32_t block
   return "";
 }
 
-std::string output_name(const HeadTensors& tensors, uint32_t head, uint32_t blocks) {
+// `one`: that of head 0 is everybody's.
+std::string output_name(HeadTensors& tensors, uint32_t head, uint32_t blocks, bool one) {
+  if (one) {
+    tensors.ignore(fmt::format("lm_heads.{}.weight", head));
+    return tensors.has("lm_head.weight") ? "lm_head.weight" : "lm_heads.0.weight";
+  }
   for (const std::string& name :
        {fmt::format("lm_heads.{}.weight", head), fmt::format("{}.{}.weight", head, blocks)}) {
     if (tensors.has(name)) return name;
@@ -40,7 +45,7 @@ std::vector<MedusaWeights::Block> read_blocks(HeadTensors& tensors, uint32_t hea
   return blocks;
 }
 
-MedusaWeights read_heads(HeadTensors& tensors, const CausalLm& target, uint32_t frequent) {
+MedusaWeights read_heads(HeadTensors& tensors, const CausalLm& target, uint32_t frequent, bool one_output) {
   MedusaWeights weights;
   const std::vector<int64_t> tokens = tensors.integers("token_map");
   std::shared_ptr<GuessHead> shared;
@@ -50,8 +55,8 @@ MedusaWeights read_heads(HeadTensors& tensors, const CausalLm& target, uint32_t 
     if (blocks != weights.heads[0].size())
       tensors.fail(corrupt(
           fmt::format("head {} has {} blocks, and head 0 has {}", i, blocks, weights.heads[0].size())));
-    const std::string name = output_name(tensors, i, blocks);
-    if (name != "lm_head.weight") {
+    const std::string name = output_name(tensors, i, blocks, one_output);
+    if (!one_output && name != "lm_head.weight") {
       weights.outputs.push_back(guess_head(tensors, name, target, tokens, frequent));
       continue;
     }
@@ -71,7 +76,7 @@ Result<MedusaWeights> load_medusa(const std::string& path, const CausalLm& targe
     return unsupported(
         fmt::format("'{}' is an EAGLE head (GGUF, eagle3); give it as eagle=FILE", file.path()));
   HeadTensors tensors(file);
-  MedusaWeights weights = read_heads(tensors, target, frequent);
+  MedusaWeights weights = read_heads(tensors, target, frequent, file.config().flag("original_lm_head"));
   if (const Status status = tensors.status(); !status.ok())
     return Status(status.code(), fmt::format("'{}': {}", file.path(), status.message()));
   return weights;
