@@ -29,6 +29,7 @@ help:
 	@echo 'make soak         random scenarios against the real scheduler and engine for SECONDS=600 (or SEEDS=100000)'
 	@echo 'make test-neon    the kernels and a model as AArch64 programs, under qemu'
 	@echo 'make goldens      make tests/data/golden and tests/data/tiny again from transformers (installs torch)'
+	@echo 'make head-goldens  make tests/data/heads again with vLLM (installs it and builds llama.cpp)'
 	@echo 'make bench-peers  measure Kvasir, llama.cpp and OpenVINO side by side (builds and installs them;'
 	@echo '                  PEERS="--long --models smollm2" chooses)'
 	@echo 'make bench-serving  put loads over HTTP to Kvasir, llama-server and OpenVINO; SERVING="mixed --rate 8"'
@@ -116,6 +117,12 @@ goldens:
 	@python3 tools/fetch_models.py all
 	@.venv-peers/bin/python tools/golden/make_logits.py
 	@.venv-peers/bin/python tools/tiny/make_models.py
+
+.PHONY: head-goldens
+head-goldens:
+	@bench/serving/install_vllm.sh
+	@bench/peers/build_llama_cpp.sh
+	@.venv-peers/vllm/bin/python tools/head_goldens/make_goldens.py
 
 .PHONY: bench-peers
 bench-peers: build
