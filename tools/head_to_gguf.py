@@ -86,9 +86,18 @@ class Head:
         self.file = file
         metadata, self.tensors = read_safetensors(file)
         beside = file.parent / "config.json"
-        self.config = opened(json.loads(beside.read_text()) if beside.exists() else metadata)
+        self.config = opened(json.loads(beside.read_text())) if beside.exists() else dict(metadata)
+        if beside.exists():
+            self.add_defaults()
         self.target = target
         self.arch = target.fields["general.architecture"].contents()
+
+    def add_defaults(self):
+        """What transformers' LlamaConfig has where config.json says nothing, and by it vLLM and llama.cpp."""
+        if "hidden_size" in self.config and "num_attention_heads" in self.config:
+            self.config.setdefault("head_dim", self.config["hidden_size"] // self.config["num_attention_heads"])
+        self.config.setdefault("rope_theta", 10000.0)
+        self.config.setdefault("rms_norm_eps", 1e-6)
 
     def of_target(self, key, default=None):
         field = self.target.fields.get(f"{self.arch}.{key}")
@@ -99,6 +108,14 @@ class Head:
             if name in self.config:
                 return float(self.config[name])
         return default
+
+    def rope_scaling(self):
+        """As in a config.json; none: {}."""
+        kind = self.config.get("rope_type", self.config.get("type") if "factor" in self.config else None)
+        if kind in (None, "default", "none"):
+            return {}
+        keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+        return {"rope_type": kind} | {key: float(self.config[key]) for key in keys if key in self.config}
 
     def flag(self, name):
         return str(self.config.get(name, False)).lower() == "true"
@@ -145,6 +162,29 @@ def add_keys(writer, head):
     writer.add_bool(f"{ARCH}.norm_before_residual", head.flag("norm_before_residual"))
     writer.add_bool(f"{ARCH}.norm_before_fc", head.flag("norm_before_fc"))
     return head_dim
+
+
+def llama3_factors(rope, head_dim, base):
+    """Divisors of each pair's frequency (Llama 3.1's apply_scaling): long waves are slowed, short ones are not."""
+    turns = rope["original_max_position_embeddings"] / (2 * np.pi * base ** (np.arange(0, head_dim, 2) / head_dim))
+    low, high = rope.get("low_freq_factor", 1.0), rope.get("high_freq_factor", 4.0)
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 / (kept + (1 - kept) / rope["factor"])).astype("<f4")
+
+
+def add_rope_scaling(writer, head, head_dim):
+    rope = head.rope_scaling()
+    kind = rope.get("rope_type")
+    if kind in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if kind == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(int(rope["original_max_position_embeddings"]))
+    if kind == "llama3":
+        base = head.number(["rope_theta", "rope_base"], head.of_target("rope.freq_base", 10000.0))
+        writer.add_tensor("rope_freqs.weight", llama3_factors(rope, head_dim, base))
+    if kind not in (None, "linear", "yarn", "llama3"):
+        sys.exit(f"{head.file}: RoPE scaling {kind} is not converted; linear, yarn and llama3 are")
 
 
 def add_tokenizer(writer, target):
@@ -199,6 +239,7 @@ def main():
             sys.exit(f"{head.file}: {flag} is set, and architecture {ARCH} has no key for it")
     writer = gguf.GGUFWriter(options.output, ARCH)
     head_dim = add_keys(writer, head)
+    add_rope_scaling(writer, head, head_dim)
     add_tokenizer(writer, head.target)
     add_tensors(writer, head, head_dim)
     writer.write_header_to_file()
