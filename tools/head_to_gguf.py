@@ -98,6 +98,8 @@ class Head:
             self.config.setdefault("head_dim", self.config["hidden_size"] // self.config["num_attention_heads"])
         self.config.setdefault("rope_theta", 10000.0)
         self.config.setdefault("rms_norm_eps", 1e-6)
+        if self.config.get("speculators_model_type") == "eagle3":
+            self.config.setdefault("norm_before_residual", True)
 
     def of_target(self, key, default=None):
         field = self.target.fields.get(f"{self.arch}.{key}")
@@ -114,8 +116,9 @@ class Head:
         kind = self.config.get("rope_type", self.config.get("type") if "factor" in self.config else None)
         if kind in (None, "default", "none"):
             return {}
-        keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-        return {"rope_type": kind} | {key: float(self.config[key]) for key in keys if key in self.config}
+        kinds = {"factor": float, "low_freq_factor": float, "high_freq_factor": float,
+                 "original_max_position_embeddings": int}
+        return {"rope_type": kind} | {key: of(self.config[key]) for key, of in kinds.items() if key in self.config}
 
     def flag(self, name):
         return str(self.config.get(name, False)).lower() == "true"
@@ -179,7 +182,7 @@ def add_rope_scaling(writer, head, head_dim):
         writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
         writer.add_rope_scaling_factor(rope["factor"])
     if kind == "yarn":
-        writer.add_rope_scaling_orig_ctx_len(int(rope["original_max_position_embeddings"]))
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if kind == "llama3":
         base = head.number(["rope_theta", "rope_base"], head.of_target("rope.freq_base", 10000.0))
         writer.add_tensor("rope_freqs.weight", llama3_factors(rope, head_dim, base))

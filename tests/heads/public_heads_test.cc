@@ -261,6 +261,25 @@ TEST(AlteredHeads, ShowEachFlagAndNumber) {
   EXPECT_GT(off("specforge", "\"factor\": 4.0", "\"factor\": 1.0"), kFault);
 }
 
+// A head that goes to vLLM drafts as before: its loaders want another file, not another head.
+TEST(HeadsForVllm, DraftAsBefore) {
+  const std::string source = KVASIR_SOURCE_DIR, python = source + "/.venv/bin/python";
+  if (!fs::exists(python)) GTEST_SKIP() << python << " is absent: tools/setup.sh --python makes it";
+  for (const std::string name : {"eagle1", "eagle3", "speculators", "specforge"}) {
+    const std::string folder = testing::TempDir() + "/for-vllm-" + name;
+    const std::string convert = python + " " + source + "/tools/head_to_vllm.py " + heads_path(name) + " " +
+                                heads_path("target.gguf") + " " + folder;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing else runs
+    ASSERT_EQ(std::system(convert.c_str()), 0) << convert;
+    HeadsTarget target;
+    const HeadGolden golden(name);
+    auto weights = load_eagle(folder, *target.model, 0);
+    ASSERT_TRUE(weights.ok()) << weights.message();
+    expect_logits(eagle_logits(std::move(weights).value(), target, golden), golden);
+    fs::remove_all(folder);
+  }
+}
+
 // The same tensors as a pickle, as most heads of Medusa's authors are.
 TEST(PickledHeads, AreTheSameAsSafetensors) {
   const std::string source = KVASIR_SOURCE_DIR, python = source + "/.venv/bin/python";

@@ -58,10 +58,10 @@ def start():
 class VllmHead:
     """A head's folder beside its target's, both as vLLM loads them."""
 
-    def __init__(self, target, folder, kind, guesses=GUESSES):
+    def __init__(self, target, folder, kind, guesses=GUESSES, dtype="float32", length=128):
         self.kind = kind
         config = EngineArgs(
-            model=str(target), skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=128,
+            model=str(target), skip_tokenizer_init=True, dtype=dtype, enforce_eager=True, max_model_len=length,
             speculative_config={"method": kind, "model": str(folder), "num_speculative_tokens": guesses},
         ).create_engine_config()
         self.config = config
