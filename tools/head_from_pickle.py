@@ -70,6 +70,8 @@ class Reader(pickle.Unpickler):
 
 def read(path):
     """Name -> Tensor."""
+    if not path.is_file():
+        sys.exit(f"{path}: there is no such file")
     if not zipfile.is_zipfile(path):
         sys.exit(f"{path}: no zip archive, as torch.save writes it since PyTorch 1.6")
     with zipfile.ZipFile(path) as archive:

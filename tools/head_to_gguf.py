@@ -84,6 +84,8 @@ class Head:
     def __init__(self, path, target):
         file = path / "model.safetensors" if path.is_dir() else path
         self.file = file
+        if not file.exists():
+            sys.exit(f"{file}: there is no such file")
         metadata, self.tensors = read_safetensors(file)
         beside = file.parent / "config.json"
         self.config = opened(json.loads(beside.read_text())) if beside.exists() else dict(metadata)
