@@ -77,6 +77,15 @@ TEST(KeyFile, HasComments) {
   EXPECT_EQ(access.terms.size(), 1u);
 }
 
+TEST(KeyFile, MayBeginWithAByteOrderMark) {
+  for (const char* rest : {"one\ntwo\n", "# a comment\none\ntwo\n"}) {
+    const TestFile file(std::string("\xef\xbb\xbf") + rest);
+    AccessPolicy access;
+    ASSERT_TRUE(read_key_file(file.path(), &access).ok());
+    EXPECT_EQ(access.api_keys, (std::vector<std::string>{"one", "two"}));
+  }
+}
+
 TEST(KeyFile, AKeyStandsThereOnce) {
   const TestFile file("secret weight=2\nother\n\nsecret weight=3\n");
   AccessPolicy access;

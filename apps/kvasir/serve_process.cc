@@ -75,7 +75,8 @@ Status read_key_file(const std::string& path, AccessPolicy* access) {
   const Result<std::string> text = read_text_file(path);
   if (!text.ok()) return invalid_argument("--api-key-file: " + text.message());
   const size_t before = access->api_keys.size();
-  std::istringstream lines(*text);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors begin every file with it
+  std::istringstream lines(text->starts_with(kByteOrderMark) ? text->substr(kByteOrderMark.size()) : *text);
   size_t number = 0;
   std::map<std::string, size_t> lines_of;
   for (std::string line; std::getline(lines, line);) {

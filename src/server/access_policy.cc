@@ -106,11 +106,15 @@ std::vector<HttpHeader> AccessPolicy::cors_headers(const HttpRequest& request) c
   const std::string_view origin = request.header("Origin");
   if (origin.empty() || !origin_allowed(request)) return {};
   std::vector<HttpHeader> headers{{"Access-Control-Allow-Origin", std::string(origin)}, {"Vary", "Origin"}};
-  headers.push_back({"Access-Control-Expose-Headers", "X-Request-Id"});
+  headers.push_back({"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"});
   if (request.method == "OPTIONS") {
+    // Which headers a page may send is the browser's question, not ours: none of them is a right by itself,
+    // and clients have their own (X-Stainless-* of OpenAI's).
+    const std::string_view asked = request.header("Access-Control-Request-Headers");
     headers.push_back({"Access-Control-Allow-Methods", "GET, POST, OPTIONS"});
     headers.push_back(
-        {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id, X-Api-Key"});
+        {"Access-Control-Allow-Headers",
+         asked.empty() ? "Authorization, Content-Type, X-Request-Id, X-Api-Key" : std::string(asked)});
     headers.push_back({"Access-Control-Max-Age", "600"});
   }
   return headers;

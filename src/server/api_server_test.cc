@@ -244,6 +244,24 @@ TEST_F(ApiServerTest, Preflight) {
   EXPECT_THAT(answer.header("Access-Control-Allow-Headers"), HasSubstr("Authorization"));
 }
 
+// OpenAI's client for JavaScript sends headers of its own, and a browser asks for each of them.
+TEST_F(ApiServerTest, PreflightAllowsTheHeadersThatAreAskedFor) {
+  config_.access.cors_origins = {"https://good.example"};
+  start();
+  const std::string asked = "authorization,content-type,x-stainless-arch,x-stainless-retry-count";
+  const auto preflight = [&](const std::string& origin) {
+    RawClient client(server_->port());
+    client.send(request("OPTIONS", "/v1/chat/completions", "",
+                        "Origin: " + origin + "\r\nAccess-Control-Request-Method: POST\r\n" +
+                            "Access-Control-Request-Headers: " + asked + "\r\n"));
+    return client.receive_answer(false);
+  };
+  EXPECT_EQ(preflight("https://good.example").header("Access-Control-Allow-Headers"), asked);
+  EXPECT_EQ(preflight("https://evil.example").header("Access-Control-Allow-Headers"), "");
+  const auto answer = get("/v1/models", "Origin: https://good.example\r\n");
+  EXPECT_THAT(answer.header("Access-Control-Expose-Headers"), HasSubstr("Retry-After"));
+}
+
 // --- leaving, loading, ending ---
 
 TEST_F(ApiServerTest, LeavingCancelsThatRequestOnly) {

@@ -287,8 +287,9 @@ const RequestField kFields[] = {
     // Which tokens.
     {"temperature", "", kBoth, T::kNumber, 0, 5, false, "1", "0 always takes the likeliest token.", kUsed,
      set<&SamplingParams::temperature>},
-    {"top_p", "", kBoth, T::kNumber, 0, 1, true, "1", "Keeps the likeliest tokens that make up this share.",
-     kUsed, set<&SamplingParams::top_p>},
+    {"top_p", "", kBoth, T::kNumber, 0, 1, false, "1",
+     "Keeps the likeliest tokens that make up this share; 0: the likeliest one.", kUsed,
+     set<&SamplingParams::top_p>},
     {"top_k", "", kBoth, T::kInteger, -1, kInt32, false, "0",
      "Keeps so many of the likeliest tokens; 0 or -1: all.", kUsed, set<&SamplingParams::top_k>},
     {"min_p", "", kBoth, T::kNumber, 0, 1, false, "0",

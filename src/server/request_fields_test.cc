@@ -101,7 +101,7 @@ TEST(RequestFields, WrongTypesNameTheField) {
 }
 
 TEST(RequestFields, RangesAreKept) {
-  for (const char* bad : {"\"temperature\":-0.1", "\"temperature\":1e400", "\"top_p\":0", "\"top_p\":1.1",
+  for (const char* bad : {"\"temperature\":-0.1", "\"temperature\":1e400", "\"top_p\":-0.1", "\"top_p\":1.1",
                           "\"top_k\":-2", "\"min_p\":2", "\"n\":0", "\"n\":17", "\"n\":1000000000",
                           "\"max_tokens\":-1", "\"seed\":1180591620717411303424", "\"presence_penalty\":3",
                           "\"frequency_penalty\":-2.5", "\"top_logprobs\":21", "\"repetition_penalty\":0",
@@ -109,7 +109,7 @@ TEST(RequestFields, RangesAreKept) {
     const std::string text(bad);
     EXPECT_EQ(param_of(text), text.substr(1, text.find('"', 1) - 1)) << bad;
   }
-  for (const char* good : {"\"temperature\":0", "\"top_p\":1", "\"top_k\":-1", "\"n\":16",
+  for (const char* good : {"\"temperature\":0", "\"top_p\":0", "\"top_p\":1", "\"top_k\":-1", "\"n\":16",
                            "\"seed\":9007199254740993", "\"top_k\":5.0", "\"max_tokens\":1"}) {
     EXPECT_EQ(param_of(good), "accepted") << good;
   }
@@ -124,7 +124,7 @@ std::string message_of(const std::string& members) {
 
 TEST(RequestFields, ErrorsSayTheNumber) {
   EXPECT_EQ(message_of("\"n\":17"), "'n' is 17; it must be from 1 to 16");
-  EXPECT_EQ(message_of("\"top_p\":1.25"), "'top_p' is 1.25; it must be above 0 and at most 1");
+  EXPECT_EQ(message_of("\"top_p\":1.25"), "'top_p' is 1.25; it must be from 0 to 1");
   EXPECT_EQ(message_of("\"priority\":-2147483649"),
             "'priority' is -2147483649; it must be from -2147483648 to 2147483647");
   EXPECT_EQ(message_of("\"priority\":18446744073709551615"),

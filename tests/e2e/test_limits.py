@@ -49,7 +49,7 @@ def test_deep_json(server):
 @pytest.mark.parametrize("field, value", [
     ("messages", []), ("messages", "hello"), ("messages", [{"role": "user"}]), ("messages", [{"role": "pirate", "content": "x"}]),
     ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}]),
-    ("temperature", "hot"), ("temperature", -0.1), ("top_p", 0), ("top_p", 1.5), ("top_k", 1.5), ("min_p", 2),
+    ("temperature", "hot"), ("temperature", -0.1), ("top_p", -0.5), ("top_p", 1.5), ("top_k", 1.5), ("min_p", 2),
     ("n", 0), ("n", 1000000000), ("max_tokens", -1), ("seed", "x"), ("stop", [1]), ("stop", ["a"] * 100),
     ("stop", ""), ("stop", ["a", ""]),
     ("logit_bias", {"x": 1}), ("logit_bias", {"-1": 1}), ("top_logprobs", 3), ("stream", "yes"),
