@@ -142,6 +142,18 @@ TEST_F(ApiServerTest, EchoOfNothingMore) {
   EXPECT_EQ(answer.at("usage").at("completion_tokens").as_int64(), 0);
 }
 
+TEST_F(ApiServerTest, EchoOfNothingMoreNeedsNoRoomBehindThePrompt) {
+  start();
+  const auto echo = [&](size_t tokens, const std::string& more) {
+    return post("/v1/completions", "{\"prompt\":\"" + std::string(tokens, 'a') + "\"," + more + "}");
+  };
+  for (const char* more : {"\"echo\":true,\"max_tokens\":0,\"logprobs\":0",
+                           "\"echo\":true,\"max_tokens\":0,\"n\":2,\"stream\":true"})
+    EXPECT_EQ(echo(1000, more).status, 200) << more;
+  expect_error(echo(1001, "\"echo\":true,\"max_tokens\":0"), 400, "invalid_request_error");
+  expect_error(echo(1000, "\"echo\":true,\"max_tokens\":1"), 400, "invalid_request_error");
+}
+
 TEST_F(ApiServerTest, PromptLogprobsAndTokenIds) {
   start();
   const json::object answer = complete("\"prompt_logprobs\":1,\"return_token_ids\":true,\"max_tokens\":2");

@@ -237,6 +237,11 @@ class FakeEngine final : public Engine {
       event.error = internal_error("the logits hold a NaN");
       return event;
     }
+    if (a.request.sampling.max_tokens == 0) {
+      choice.finished = true;
+      event.finish = FinishReason::kLength;
+      return event;
+    }
     const bool at_end = choice.sent == choice.text.size();
     const TokenId token = at_end ? ByteTokenizer::kEnd : static_cast<uint8_t>(choice.text[choice.sent]);
     event.tokens = {token};

@@ -43,8 +43,7 @@ Generation::Generation(const ServedModel& model, std::shared_ptr<HttpExchange> e
       prompts_(std::move(prompts)),
       prompt_logprobs_(prompts_.size()),
       choices_(prompts_.size() * drawn()),
-      logprob_json_(*model.tokenizer, request_.tokens_as_ids),
-      show_output_(request_.max_tokens != 0) {
+      logprob_json_(*model.tokenizer, request_.tokens_as_ids) {
   head_.chat = request_.chat;
   head_.id = random_id(request_.chat ? "chatcmpl-" : "cmpl-");
   head_.model = model.name;
@@ -175,7 +174,6 @@ void Generation::on_event(size_t prompt, TokenEvent&& event) {
 void Generation::collect(Choice& choice, TokenEvent&& event) {
   choice.cached_tokens = event.cached_tokens;
   choice.finish = event.finish;
-  if (!show_output_) return;
   choice.output_tokens = event.output_tokens;
   choice.drafting = event.drafting;
   choice.stop_reason = json_of(event);
@@ -204,7 +202,6 @@ std::string Generation::finish_word(const Choice& choice) const {
     default:
       break;
   }
-  if (!show_output_) return "length";
   return choice.parser && choice.parser->any() ? "tool_calls" : "stop";
 }
 

@@ -92,8 +92,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<RequestId> ids_;
   AnswerHead head_;
   LogprobJson logprob_json_;
-  uint32_t drafters_ = 0;    // as Request::drafters
-  bool show_output_ = true;  // false: only the prompt was asked for
+  uint32_t drafters_ = 0;  // as Request::drafters
   bool streaming_ = false;
   bool ended_ = false;
   std::chrono::steady_clock::time_point started_, first_token_, last_token_;

@@ -234,10 +234,9 @@ Problem PromptBuilder::fit(GenerationRequest* request, const std::vector<Prompt>
   const uint64_t window = model_.context_window();
   uint64_t longest = 0;
   for (const Prompt& prompt : prompts) longest = std::max<uint64_t>(longest, prompt.tokens.size());
-  // The engine makes at least one token; with max_tokens 0 it is not shown.
   const uint64_t room = longest < window ? window - longest : 1;
   uint64_t wanted = request->chat ? room : std::min<uint64_t>(room, kDefaultCompletionTokens);
-  if (request->max_tokens) wanted = std::max<uint64_t>(static_cast<uint64_t>(*request->max_tokens), 1);
+  if (request->max_tokens) wanted = static_cast<uint64_t>(*request->max_tokens);
   if (longest + wanted > window) return context_length_exceeded(window, longest, wanted, request->chat);
   if (request->sampling.min_tokens > wanted) {
     return bad_field("min_tokens",

@@ -42,3 +42,21 @@ def test_a_conversation_goes_to_the_end_of_the_context_and_not_beyond(model):
         shorter = ask(max_tokens=8)
         assert shorter.status_code == 200
         assert server.is_idle()
+
+
+def test_an_echo_fills_the_whole_context():
+    with kvasir_server.running("smollm2", "--max-model-len", 32) as server:
+        def echo(tokens, **fields):
+            body = {"prompt": list(range(100, 100 + tokens)), "echo": True, "max_tokens": 0, "logprobs": 0}
+            return server.post("/v1/completions", body | fields)
+
+        for fields in ({}, {"n": 2}):
+            answer = echo(32, **fields).json()
+            for choice in answer["choices"]:
+                assert choice["finish_reason"] == "length"
+                assert len(choice["logprobs"]["tokens"]) == 32
+                assert all(value < 0 for value in choice["logprobs"]["token_logprobs"][1:])
+            assert answer["usage"]["completion_tokens"] == 0
+        assert echo(33).json()["error"]["code"] == "context_length_exceeded"
+        assert echo(32, max_tokens=1).json()["error"]["code"] == "context_length_exceeded"
+        assert server.is_idle()
