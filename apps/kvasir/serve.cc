@@ -78,8 +78,8 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kNetwork);
   verb.add_option("--stream-keep-alive", flags.keep_alive_seconds,
-                  "Seconds without a token after which a stream gets a comment, so that nobody on the way "
-                  "takes it for dead; 0: never")
+                  "Seconds without a token after which a stream gets an empty line, so that nobody on the "
+                  "way takes it for dead; 0: never")
       ->type_name("SECONDS")
       ->check(number_range(0, 3600))
       ->capture_default_str()

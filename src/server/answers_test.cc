@@ -332,7 +332,7 @@ TEST_F(ApiServerTest, SilentStreamIsKeptAlive) {
   start();
   const auto answer =
       post("/v1/chat/completions", std::string("{\"stream\":true,\"max_tokens\":2,") + kHi + "}");
-  EXPECT_THAT(answer.body, HasSubstr(": keep-alive\n\n"));
+  EXPECT_TRUE(answer.body.starts_with("\n\n")) << answer.body;
   EXPECT_EQ(text_of(events_of(answer.body)), "He");
 }
 

@@ -104,7 +104,7 @@ void Generation::start() {
     streaming_ = true;
     exchange_->start_stream(
         {200, "text/event-stream", {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}, ""},
-        {std::string(kSseKeepAlive), std::string(kSseAfterKeepAlive)});
+        std::string(kSseKeepAlive));
   }
 }
 

@@ -190,17 +190,15 @@ void HttpConnection::respond(uint64_t sequence, HttpResponse response) {
   complete_answer();
 }
 
-void HttpConnection::start_stream(uint64_t sequence, HttpResponse head, IdleText idle) {
+void HttpConnection::start_stream(uint64_t sequence, HttpResponse head, std::string idle) {
   if (!current(sequence) || streaming_) return;
   streaming_ = true;
   idle_ = std::move(idle);
-  idled_ = false;
   send_head(head, std::nullopt);
 }
 
 void HttpConnection::write(uint64_t sequence, std::string bytes) {
   if (!current(sequence) || !streaming_ || bytes.empty()) return;
-  if (std::exchange(idled_, false)) bytes.insert(0, idle_.before_next);
   if (out_bytes_ + bytes.size() > state_->config.max_unsent_bytes) {
     ++state_->dropped_readers;
     return leave();
@@ -355,11 +353,9 @@ void HttpConnection::sweep(Clock::time_point now) {
       break;
     }
     case Phase::kAnswering:
-      if (streaming_ && config.quiet_time.count() > 0 && !idle_.text.empty() && out_.empty() &&
-          now - last_write_ > config.quiet_time) {
-        write(sequence_, idle_.text);
-        idled_ = true;
-      }
+      if (streaming_ && config.quiet_time.count() > 0 && !idle_.empty() && out_.empty() &&
+          now - last_write_ > config.quiet_time)
+        write(sequence_, idle_);
       break;
     case Phase::kLingering:
       if (out_.empty() && in_phase > kLingerTime) close();

@@ -53,7 +53,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // The exchange's side; `sequence` names the request it answers, and anything for an earlier one is ignored.
   void respond(uint64_t sequence, HttpResponse response);
-  void start_stream(uint64_t sequence, HttpResponse head, IdleText idle);
+  void start_stream(uint64_t sequence, HttpResponse head, std::string idle);
   void write(uint64_t sequence, std::string bytes);
   void finish(uint64_t sequence);
   void on_disconnect(uint64_t sequence, std::function<void()> callback);
@@ -100,8 +100,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool keep_alive_ = true;
   bool streaming_ = false;
   bool chunked_ = false;
-  IdleText idle_;
-  bool idled_ = false;  // the idle text was the last thing sent
+  std::string idle_;
   std::function<void()> disconnect_;
   Clock::time_point request_since_;
 

@@ -34,7 +34,7 @@ class TestHandler final : public HttpHandler {
     if (path == "/dropped") return;
     exchange->on_disconnect([this] { ++disconnects; });
     if (path == "/stream" || path == "/quiet")
-      exchange->start_stream({200, "text/event-stream", {}, ""}, {": ping\n\n", ":\n\n"});
+      exchange->start_stream({200, "text/event-stream", {}, ""}, ": ping\n\n");
     if (path == "/flood") {
       exchange->start_stream({200, "text/plain", {}, ""}, {});
       for (int i = 0; i < 64; ++i) exchange->write(std::string(16 << 10, 'a'));

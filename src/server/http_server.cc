@@ -37,7 +37,7 @@ class ConnectionExchange final : public HttpExchange {
   void respond(HttpResponse response) override {
     run([r = std::move(response)](HttpConnection& c, uint64_t n) mutable { c.respond(n, std::move(r)); });
   }
-  void start_stream(HttpResponse head, IdleText idle) override {
+  void start_stream(HttpResponse head, std::string idle) override {
     run([h = std::move(head), t = std::move(idle)](HttpConnection& c, uint64_t n) mutable {
       c.start_stream(n, std::move(h), std::move(t));
     });

@@ -188,21 +188,6 @@ TEST_F(HttpServerTest, SilentStreamsGetIdleText) {
   EXPECT_TRUE(client.receive_until("0\r\n\r\n"));
 }
 
-// A client may strip the white space of each read, and with it the end of a comment that came alone.
-TEST_F(HttpServerTest, WhatFollowsIdleTextEndsIt) {
-  HttpServerConfig config;
-  config.quiet_time = 20ms;
-  start(config);
-  RawClient client(server_->port());
-  client.send("GET /quiet HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_TRUE(client.receive_until(": ping\n\n"));
-  auto held = handler_.take_held();
-  held->write("data: 1\n\n");
-  EXPECT_TRUE(client.receive_until("c\r\n:\n\ndata: 1\n\n"));
-  held->finish();
-  EXPECT_TRUE(client.receive_until("0\r\n\r\n"));
-}
-
 TEST_F(HttpServerTest, PortInUseIsAnError) {
   start();
   HttpServerConfig config;

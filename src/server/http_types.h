@@ -38,13 +38,6 @@ struct HttpResponse {
   std::string body;
 };
 
-// What a stream says of itself while it has nothing to say: nothing if `text` is empty. What is written after
-// it goes out behind `before_next`, in one piece with it.
-struct IdleText {
-  std::string text;
-  std::string before_next;
-};
-
 // One request being answered: exactly one respond(), or start_stream(), write()* and finish(). Every function
 // may be called from any thread and never waits; what is sent after the client left is dropped. An exchange
 // that is let go of unanswered becomes a 500, so that no client waits for ever.
@@ -55,9 +48,9 @@ class HttpExchange {
 
   virtual void respond(HttpResponse response) = 0;
 
-  // `idle` says what is sent whenever nothing else was for the configured time, so that proxies keep the
-  // connection.
-  virtual void start_stream(HttpResponse head, IdleText idle) = 0;
+  // `idle` is sent whenever nothing else was for the configured time, so that proxies keep the connection;
+  // "": nothing is.
+  virtual void start_stream(HttpResponse head, std::string idle) = 0;
   virtual void write(std::string bytes) = 0;
   virtual void finish() = 0;
 

@@ -47,7 +47,7 @@ def single():
 
 @pytest.fixture(scope="module")
 def impatient():
-    """A server with a keep-alive comment every 50 ms, for one sequence at a time."""
+    """A server with a keep-alive every 50 ms, for one sequence at a time."""
     with kvasir_server.running("smollm2", "--max-num-seqs", 1, "--stream-keep-alive", 0.05) as server:
         yield server
 
@@ -170,22 +170,22 @@ def test_a_bad_line_of_a_key_file_is_named(tmp_path):
     assert "secret" not in done.stderr
 
 
-def comments_before_data(response):
-    """Comment lines before the first event, and the number of events."""
-    comments, events = 0, 0
+def keep_alives_before_data(response):
+    """Keep-alives (two empty lines) before the first event, and the number of events."""
+    empty, events = 0, 0
     for line in response.iter_lines():
+        assert line == "" or line.startswith("data: "), line
         events += line.startswith("data: {")
-        if line.startswith(":"):
-            assert line == ": keep-alive"
-            comments += events == 0
-    return comments, events
+        empty += line == "" and events == 0
+    assert empty % 2 == 0
+    return empty // 2, events
 
 
 def test_a_stream_is_kept_alive_while_its_prompt_is_read(impatient):
     request = body("a " + LONG_PROMPT, 2, stream=True)
     with impatient.http.stream("POST", "/v1/completions", json=request) as response:
-        comments, events = comments_before_data(response)
-    assert comments >= 3
+        keep_alives, events = keep_alives_before_data(response)
+    assert keep_alives >= 3
     assert events == 2
 
 
@@ -194,19 +194,19 @@ def test_a_stream_is_kept_alive_while_it_waits(impatient):
     crowd.ask("running", tokens=400)
     assert impatient.wait_for_metric(RUNNING, 1, 20)
     with impatient.http.stream("POST", "/v1/completions", json=body("Hi", 2, stream=True)) as response:
-        comments, events = comments_before_data(response)
+        keep_alives, events = keep_alives_before_data(response)
     crowd.wait()
-    assert comments >= 2
+    assert keep_alives >= 2
     assert events == 2
 
 
-def test_answers_that_are_not_streamed_get_no_comment(impatient):
+def test_answers_that_are_not_streamed_get_no_keep_alive(impatient):
     answer = impatient.post("/v1/completions", body("b " + LONG_PROMPT, 2))
     assert answer.text.startswith("{")
     assert answer.json()["usage"]["completion_tokens"] == 2
 
 
-def test_the_python_client_reads_over_comments(impatient):
+def test_the_python_client_reads_over_keep_alives(impatient):
     stream = impatient.openai().completions.create(
         model="any", prompt="c " + LONG_PROMPT, max_tokens=3, temperature=0, stream=True,
         stream_options={"include_usage": True}, extra_body={"ignore_eos": True, "priority": 1})
@@ -219,7 +219,7 @@ def test_the_python_client_reads_over_comments(impatient):
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chat)
 
 
-def test_the_node_client_reads_over_comments(impatient):
+def test_the_node_client_reads_over_keep_alives(impatient):
     folder = kvasir_server.ROOT / "tests" / "e2e" / "node"
     assert shutil.which("node"), "tools/setup.sh --node installs Node.js"
     done = subprocess.run(["node", "client.mjs", f"{impatient.url}/v1", "patience"], cwd=folder, capture_output=True,
