@@ -91,7 +91,7 @@ TEST(RunFlags, RefuseOtherNumbersByNameAndRange) {
                 std::string(flag) + ": '" + value + "' is not " + range);
   };
   expect("--temperature", "a number from 0 to 5", {"nan", "inf", "-0.1", "5.1", "1x", "1e999"});
-  expect("--top-p", "a number above 0 and at most 1", {"0", "nan", "1.01", "-1"});
+  expect("--top-p", "a number from 0 to 1", {"-0.1", "nan", "1.01", "-1"});
   expect("--top-k", "an integer from -1 to 2147483647", {"-5", "2147483648", "1.5", "many"});
   expect("--seed", "an integer from -9223372036854775808 to 9223372036854775807",
          {"9223372036854775808", "99999999999999999999", "0x10", "1.5"});
