@@ -15,8 +15,7 @@ class GatedFeedForward {
   // This worker's share of act(gate(x)) * up(x), into buffers().ffn_q and, where `down` reads floats, into
   // buffers().ffn, rows of the width of `up`. All threads together; whoever reads it waits at a barrier
   // first.
-  void hidden(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x,
-              uint32_t rows) const;
+  void hidden(Worker& worker, const FeedForwardWeights& weights, const NormedRows& x, uint32_t rows) const;
 
   // What hidden() leaves behind, for a product with `down`.
   QuantRows hidden_rows(const FeedForwardWeights& weights) const {

@@ -61,9 +61,9 @@ std::string answer_json(const AnswerHead& head, const std::vector<ChoicePart>& p
 // One server-sent event.
 std::string sse_event(std::string_view json);
 inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
-// Empty lines between events mean nothing (WHATWG HTML, 9.2.6), and every client skips them: they end its events.
-// The usual comment is no such thing to all: `sglang.bench_serving` reads it as JSON, and `vllm bench serve`, which
-// strips each read of its white space, glues one that came alone to the next event.
+// Empty lines between events mean nothing (WHATWG HTML, 9.2.6), and every client skips them: they end its
+// events. The usual comment is no such thing to all: `sglang.bench_serving` reads it as JSON, and `vllm bench
+// serve`, which strips each read of its white space, glues one that came alone to the next event.
 inline constexpr std::string_view kSseKeepAlive = "\n\n";
 
 }  // namespace kvasir
