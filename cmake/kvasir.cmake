@@ -53,3 +53,15 @@ function(kvasir_tests name)
   target_compile_definitions(kvasir_${name}_test PRIVATE KVASIR_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   gtest_discover_tests(kvasir_${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES LABELS unit)
 endfunction()
+
+# Target `name` unpacks an archive of test data into build/NAME, whose path goes to `folder`.
+function(kvasir_unpack name archive folder)
+  set(into ${CMAKE_BINARY_DIR}/${name})
+  file(MAKE_DIRECTORY ${into})
+  add_custom_command(OUTPUT ${into}/unpacked
+    COMMAND ${CMAKE_COMMAND} -E tar xf ${archive}
+    COMMAND ${CMAKE_COMMAND} -E touch ${into}/unpacked
+    DEPENDS ${archive} WORKING_DIRECTORY ${into} VERBATIM)
+  add_custom_target(${name} DEPENDS ${into}/unpacked)
+  set(${folder} ${into} PARENT_SCOPE)
+endfunction()

@@ -11,14 +11,14 @@ model.safetensors for pytorch_model.bin, beside its config.json.
 
 import argparse
 import collections
-import json
 import pathlib
 import pickle
-import struct
 import sys
 import zipfile
 
 import numpy as np
+
+import safetensors_file
 
 # A storage's class: the type's name in safetensors, and one of numpy's with as many bytes.
 STORAGES = {
@@ -92,20 +92,6 @@ def read(path):
     return tensors
 
 
-def write(tensors, path):
-    header, at = {}, 0
-    for name, tensor in tensors.items():
-        size = tensor.values.nbytes
-        header[name] = {"dtype": tensor.kind, "shape": tensor.values.shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            file.write(tensor.values.tobytes())
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=pathlib.Path, help="pytorch_model.bin, medusa_lm_head.pt")
@@ -113,7 +99,7 @@ def main():
     options = parser.parse_args()
     beside = options.file.with_name(PICKLED.get(options.file.name, options.file.stem + ".safetensors"))
     tensors = read(options.file)
-    write(tensors, options.output or beside)
+    safetensors_file.write(options.output or beside, {name: (t.kind, t.values) for name, t in tensors.items()})
     print(f"{options.output or beside}: {len(tensors)} tensors")
 
 

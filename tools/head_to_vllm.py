@@ -17,13 +17,13 @@ vLLM wants in the file what Kvasir takes from the model that the head drafts for
 import argparse
 import json
 import pathlib
-import struct
 import sys
 
 import gguf
 import numpy as np
 
 import head_to_gguf
+import safetensors_file
 
 KINDS = {"F": {4: "F32", 2: "F16"}, "I": {8: "I64", 4: "I32"}, "B": {1: "BOOL"}}
 
@@ -120,20 +120,6 @@ def converted(head):
     sys.exit(f"{head.file}: there is neither blocks.0.layers.0.weight (Medusa) nor fc.weight with a layer (EAGLE)")
 
 
-def write(tensors, path):
-    header, at = {}, 0
-    for name, values in tensors.items():
-        kind = KINDS[values.dtype.kind.upper()][values.itemsize]
-        header[name] = {"dtype": kind, "shape": values.shape, "data_offsets": [at, at + values.nbytes]}
-        at += values.nbytes
-    # vLLM asks for the file's format.
-    text = json.dumps(header | {"__metadata__": {"format": "pt"}}).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for values in tensors.values():
-            file.write(np.ascontiguousarray(values).tobytes())
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("head", type=pathlib.Path, help="safetensors file or folder")
@@ -142,7 +128,9 @@ def main():
     options = parser.parse_args()
     tensors, config = converted(head_to_gguf.Head(options.head, gguf.GGUFReader(options.model)))
     options.output.mkdir(parents=True, exist_ok=True)
-    write(tensors, options.output / "model.safetensors")
+    typed = {name: (KINDS[values.dtype.kind.upper()][values.itemsize], values) for name, values in tensors.items()}
+    # vLLM asks for the file's format.
+    safetensors_file.write(options.output / "model.safetensors", typed, {"format": "pt"})
     (options.output / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     print(f"{options.output}: {config['architectures'][0]}, {len(tensors)} tensors")
 
