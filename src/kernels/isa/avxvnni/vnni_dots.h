@@ -24,14 +24,18 @@ struct VnniDots {
 
   template <class F, int First, int Count, int Rows, class Source>
   [[gnu::always_inline]] static void add(const Source& source, const int8_t* q, size_t k,
-                                         __m256i (&dots)[Rows]) {
+                                         __m256i (&dots)[Rows][2]) {
     using namespace avx2;
     unroll<Count>([&](auto i) __attribute__((always_inline)) {
       constexpr int kI = First + decltype(i)::value;
-      const __m256i w = source.template quad<kI>();
+      const __m256i w[2] = {source.template quad<kI, 0>(), source.template quad<kI, 1>()};
       unroll<Rows>([&](auto r) __attribute__((always_inline)) {
         constexpr int kR = decltype(r)::value;
-        dots[kR] = dot_quads(dots[kR], w, broadcast_quad(q + kR * k + 4 * kI));
+        const __m256i a = broadcast_quad(q + kR * k + 4 * kI);
+        unroll<2>([&](auto h) __attribute__((always_inline)) {
+          constexpr int kH = decltype(h)::value;
+          dots[kR][kH] = dot_quads(dots[kR][kH], w[kH], a);
+        });
       });
     });
   }
