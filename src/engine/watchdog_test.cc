@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
 #include <thread>
 
@@ -150,6 +153,31 @@ TEST(Watchdog, SeesWorkThatNobodyTakes) {
   since = monotonic_seconds();
   EXPECT_TRUE(eventually([&] { return !dog.health().ok(); }));
   EXPECT_THAT(dog.health().message(), HasSubstr("waiting for work"));
+}
+
+// A paused container or a suspended machine: everything stops for far longer than the bound, and goes on.
+TEST(Watchdog, APausedProcessIsNotStalled) {
+  EngineTrace trace;
+  trace.enter(EngineTrace::Phase::kComputing, monotonic_seconds());
+  trace.move(monotonic_seconds());
+  const Watchdog dog({.seconds = 1}, trace, [] { return 0.0; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const pid_t self = getpid();
+  const pid_t waker = fork();
+  ASSERT_GE(waker, 0);
+  if (waker == 0) {
+    kill(self, SIGSTOP);
+    usleep(2'000'000);
+    kill(self, SIGCONT);
+    _exit(0);
+  }
+  const double begin = monotonic_seconds();
+  ASSERT_EQ(waitpid(waker, nullptr, 0), waker);
+  ASSERT_GT(monotonic_seconds() - begin, 1.9);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(dog.health().ok()) << dog.health().message();
+  EXPECT_EQ(dog.stalls(), 0u);
+  EXPECT_TRUE(eventually([&] { return !dog.health().ok(); })) << "a stall after it is still seen";
 }
 
 // An engine whose pool has lost its blocks, so that no step can be planned.
