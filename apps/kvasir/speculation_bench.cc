@@ -108,7 +108,7 @@ Status SpeculationBench::run_round(Engine& engine, const std::vector<Request>& r
   std::vector<Request> prompts = requests;
   for (Request& r : prompts) r.sampling.max_tokens = 1;
   KVASIR_RETURN_IF_ERROR(collect_answers(engine, prompts).status());
-  const EngineStats before = engine.stats();
+  const EngineStats before = stats_when_idle(engine);
   const auto start = Clock::now();
   KVASIR_ASSIGN_OR_RETURN(const auto answers, collect_answers(engine, requests));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -121,7 +121,7 @@ Status SpeculationBench::run_round(Engine& engine, const std::vector<Request>& r
     for (const auto& answer : answers) expected_.push_back(answer.tokens);
   }
   for (size_t i = 0; i < answers.size(); ++i) row.differing += answers[i].tokens != expected_[i];
-  const EngineStats after = engine.stats();
+  const EngineStats after = stats_when_idle(engine);
   for (size_t d = 0; d < after.speculation.drafters.size(); ++d) {
     const DrafterStats& now = after.speculation.drafters[d];
     const DrafterStats& then = before.speculation.drafters[d];

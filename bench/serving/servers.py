@@ -167,6 +167,13 @@ class LlamaServer:
         return f"a slot per client, flash attention {self.attention}, repacking {self.repack}{more}"
 
 
+def bf16_in_hardware():
+    """Whether this processor multiplies bfloat16; elsewhere vLLM is four times as fast in float32."""
+    with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
+        flags = cpuinfo.read()
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
 class Vllm:
     """Its CPU build reads no GGUF, so it runs the same weights dequantised to bf16 (dequantise.py)."""
 
@@ -176,17 +183,19 @@ class Vllm:
         self.folder = PEERS / "vllm"
         self.threads = options.threads
         self.flags = tuple(options.vllm_flags)
+        self.dtype = "bfloat16" if bf16_in_hardware() else "float32"
 
     def start(self, model, slots, context, log):
         environment = {"VLLM_CPU_KVCACHE_SPACE": "4", "VLLM_CPU_NUM_OF_RESERVED_CPU": "0", "HF_HUB_OFFLINE": "1",
                        "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
         command = [self.folder / "bin" / "vllm", "serve", self.folder / "models" / model.name, "--host",
-                   "127.0.0.1", "--served-model-name", "any", "--dtype", "bfloat16", "--max-model-len",
+                   "127.0.0.1", "--served-model-name", "any", "--dtype", self.dtype, "--max-model-len",
                    max(2048, context), "--max-num-seqs", max(slots, 16), *self.flags]
         return started(command, log, environment)
 
     def settings(self):
-        return "bf16 weights, 4 GiB of KV cache, no reserved core" + "".join(f", {flag}" for flag in self.flags)
+        return "".join([f"bf16 weights, computes in {self.dtype}, 4 GiB of KV cache, no reserved core",
+                        *(f", {flag}" for flag in self.flags)])
 
 
 SERVERS = {"kvasir": Kvasir, "llama-server": LlamaServer, "vllm": Vllm}

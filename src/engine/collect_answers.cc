@@ -1,9 +1,11 @@
 #include "engine/collect_answers.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -58,6 +60,14 @@ Result<std::vector<CollectedAnswer>> collect_answers(Engine& engine, const std::
   if (!refused.ok()) return refused;
   if (!all->error.ok()) return all->error;
   return std::move(all->answers);
+}
+
+EngineStats stats_when_idle(const Engine& engine) {
+  for (;;) {
+    EngineStats stats = engine.stats();
+    if (stats.running == 0 && stats.waiting == 0) return stats;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
 }
 
 }  // namespace kvasir

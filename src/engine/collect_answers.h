@@ -24,4 +24,8 @@ struct CollectedAnswer {
 Result<std::vector<CollectedAnswer>> collect_answers(Engine& engine, const std::vector<Request>& requests,
                                                      std::function<void(size_t)> on_answer = {});
 
+// The engine's numbers with those of the last answer's last step, which it publishes after the answer: waits
+// until nothing runs.
+EngineStats stats_when_idle(const Engine& engine);
+
 }  // namespace kvasir

@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <filesystem>
 #include <iterator>
-#include <thread>
 
 #include "base/build_kind.h"
 #include "engine/collect_answers.h"
@@ -83,15 +81,6 @@ void expect_equal(const std::vector<CollectedAnswer>& a, const std::vector<Colle
   }
 }
 
-// The engine publishes its numbers after the step.
-DrafterStats stats_when_idle(const Engine& engine) {
-  for (;;) {
-    const EngineStats stats = engine.stats();
-    if (stats.running == 0) return stats.speculation.drafters.at(0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
 struct Pair {
   const char* target;
   std::string drafter;   // as --speculate takes it
@@ -126,7 +115,7 @@ TEST_P(DraftingModels, AnswersAreThoseWithoutGuesses) {
         auto engine = llm.start_engine(config);
         ASSERT_TRUE(engine.ok()) << engine.message();
         expect_equal(without, ask(**engine, asked, at_once));
-        const DrafterStats stats = stats_when_idle(**engine);
+        const DrafterStats stats = stats_when_idle(**engine).speculation.drafters.at(0);
         EXPECT_GT(stats.drafts, 0u);
         RecordProperty("accepted of drafted",
                        std::to_string(stats.accepted) + "/" + std::to_string(stats.drafted));

@@ -121,6 +121,7 @@ inline std::vector<LinearKernel> runnable_kernels() {
   for (const Isa isa : runnable_isas())
     kernels.push_back({std::string(isa_name(isa)), kernel_table(isa).linear});
 #if defined(__x86_64__)
+  if (isa_supported(Isa::kAvx2)) kernels.push_back({"avx-vnni by sums", avxvnni::linear_soft});
   if (isa_supported(Isa::kAvx512Vnni)) {
     kernels.push_back({"avx-vnni by EVEX encodings", avxvnni::linear_evex});
     kernels.push_back({"amx-int8 by loops", amx::linear_soft_tiles});

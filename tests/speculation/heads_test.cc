@@ -139,7 +139,7 @@ TEST_F(ShippedHeads, GuessesAreRightAsOftenAsTheyWere) {
   for (const auto& [kind, tokens] : want) {
     const auto engine = start(config(4), drafter(kind), 3);
     answers_of(*engine, requests);
-    const DrafterStats stats = engine->stats().speculation.drafters[0];
+    const DrafterStats stats = stats_when_idle(*engine).speculation.drafters[0];
     EXPECT_EQ(stats.name, kind);
     const double per_draft = 1 + static_cast<double>(stats.accepted) / static_cast<double>(stats.drafts);
     EXPECT_NEAR(per_draft, tokens, 0.05 * tokens) << kind;

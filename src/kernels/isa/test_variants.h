@@ -8,6 +8,7 @@ namespace kvasir {
 
 namespace avxvnni {
 void linear_evex(const LinearArgs& args);  // needs AVX512-VNNI
+void linear_soft(const LinearArgs& args);  // needs AVX2
 }  // namespace avxvnni
 
 namespace amx {

@@ -8,12 +8,18 @@ namespace {
 
 // The instruction has two encodings: VEX (AVX-VNNI), which is what this instruction set stands for, and EVEX
 // (AVX512-VNNI with AVX512-VL), which the tests build the same kernels with. Both do the same, exactly,
-// without saturation (Intel SDM vol. 2C, VPDPBUSD).
+// without saturation (Intel SDM vol. 2C, VPDPBUSD). Where there is neither, the tests build them with the
+// same sums from AVX2.
 [[gnu::always_inline]] inline __m256i dot_quads(__m256i sum, __m256i codes, __m256i activations) {
 #if defined(__AVXVNNI__)
   return _mm256_dpbusd_avx_epi32(sum, codes, activations);
-#else
+#elif defined(__AVX512VNNI__)
   return _mm256_dpbusd_epi32(sum, codes, activations);
+#else
+  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(codes, _mm256_set1_epi16(255)),
+                                         _mm256_srai_epi16(_mm256_slli_epi16(activations, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(codes, 8), _mm256_srai_epi16(activations, 8));
+  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
 #endif
 }
 
