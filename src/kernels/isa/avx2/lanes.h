@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/inline.h"
+#include "kernels/isa/all_lanes.h"
 #include "kernels/isa/x86_reduce.h"
 
 namespace kvasir::avx2 {
@@ -46,6 +47,7 @@ struct F32x16 {
 
   KVASIR_INLINE static F32x16 broadcast(float f) { return {_mm256_set1_ps(f), _mm256_set1_ps(f)}; }
   KVASIR_INLINE static F32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  KVASIR_INLINE static F32x16 load(const float* p, AllLanes, float) { return load(p); }
   // Lanes outside the mask are not read and become `fill`.
   KVASIR_INLINE static F32x16 load(const float* p, Mask16 m, float fill) {
     const __m256 f = _mm256_set1_ps(fill);
@@ -65,6 +67,7 @@ struct F32x16 {
     _mm256_storeu_ps(p, lo);
     _mm256_storeu_ps(p + 8, hi);
   }
+  KVASIR_INLINE void store(float* p, AllLanes) const { store(p); }
   KVASIR_INLINE void store(float* p, Mask16 m) const {
     _mm256_maskstore_ps(p, m.lo, lo);
     _mm256_maskstore_ps(p + 8, m.hi, hi);

@@ -157,10 +157,16 @@ requires(F::kGroups == 2)
                                           __m256 acc) {
   const uint32_t first = p * kPanelCols + half * kHalfCols;
   if (first >= a.w->n) return;
-  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const uint32_t left = a.w->n - first < kHalfCols ? a.w->n - first : kHalfCols;
-  const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(left)), lanes);
   float* out = a.out + row * a.ldo + first;
+  const uint32_t left = a.w->n - first;
+  if (left >= kHalfCols) {  // masked stores are slow (all_lanes.h)
+    if (a.bias != nullptr) acc = _mm256_add_ps(acc, _mm256_loadu_ps(a.bias + first));
+    if (a.mode == LinearOutput::kAdd) acc = _mm256_add_ps(_mm256_loadu_ps(out), acc);
+    _mm256_storeu_ps(out, acc);
+    return;
+  }
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(left)), lanes);
   if (a.bias != nullptr) acc = _mm256_add_ps(acc, _mm256_maskload_ps(a.bias + first, mask));
   if (a.mode == LinearOutput::kAdd) acc = _mm256_add_ps(_mm256_maskload_ps(out, mask), acc);
   _mm256_maskstore_ps(out, mask, acc);

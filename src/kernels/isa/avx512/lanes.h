@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/inline.h"
+#include "kernels/isa/all_lanes.h"
 #include "kernels/isa/x86_reduce.h"
 
 namespace kvasir::avx512 {
@@ -39,6 +40,7 @@ struct F32x16 {
 
   KVASIR_INLINE static F32x16 broadcast(float f) { return {_mm512_set1_ps(f)}; }
   KVASIR_INLINE static F32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  KVASIR_INLINE static F32x16 load(const float* p, AllLanes, float) { return load(p); }
   // Lanes outside the mask are not read and become `fill`.
   KVASIR_INLINE static F32x16 load(const float* p, Mask16 m, float fill) {
     return {_mm512_mask_loadu_ps(_mm512_set1_ps(fill), m.bits, p)};
@@ -51,6 +53,7 @@ struct F32x16 {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
   }
   KVASIR_INLINE void store(float* p) const { _mm512_storeu_ps(p, v); }
+  KVASIR_INLINE void store(float* p, AllLanes) const { store(p); }
   KVASIR_INLINE void store(float* p, Mask16 m) const { _mm512_mask_storeu_ps(p, m.bits, v); }
   KVASIR_INLINE void store_half(uint16_t* p) const {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));

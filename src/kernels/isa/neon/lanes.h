@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/inline.h"
+#include "kernels/isa/all_lanes.h"
 
 namespace kvasir::neon {
 
@@ -56,6 +57,7 @@ struct F32x16 {
   KVASIR_INLINE static F32x16 load(const float* p) {
     return {vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
   }
+  KVASIR_INLINE static F32x16 load(const float* p, AllLanes, float) { return load(p); }
   // Lanes outside the mask are not read and become `fill`.
   KVASIR_INLINE static F32x16 load(const float* p, Mask16 m, float fill) {
     if (m.all()) return load(p);
@@ -82,6 +84,7 @@ struct F32x16 {
     vst1q_f32(p + 8, c);
     vst1q_f32(p + 12, d);
   }
+  KVASIR_INLINE void store(float* p, AllLanes) const { store(p); }
   KVASIR_INLINE void store(float* p, Mask16 m) const {
     if (m.all()) return store(p);
     float lanes[16];
