@@ -64,26 +64,31 @@ void score_tiles(const Element* const* k, const Element* const* ahead, const flo
 // the row of the chunk's position 16 i.
 template <class V, class Element, int R, int N>
 void weigh_columns(const Element* const* v, const ptrdiff_t* ahead, const float* p, uint32_t begin,
-                   uint32_t end, uint32_t head_dim, float* weighted) {
+                   uint32_t end, size_t head_dim, float* weighted) {
   V acc[R][N];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) acc[r][n] = V::load(weighted + size_t(r) * head_dim + n * 16);
   }
-  for (uint32_t t = begin; t < end; ++t) {
-    const Element* row = v[t / kKvTile] + size_t{t % kKvTile} * head_dim;
-    V values[N];
+  for (size_t t = begin; t < end;) {
+    const size_t tile = t / kKvTile;
+    const size_t stop = end < (tile + 1) * kKvTile ? end : (tile + 1) * kKvTile;
+    const Element* row = v[tile] + t % kKvTile * head_dim;
+    const Element* row_ahead = row + ahead[tile];
+    for (; t < stop; ++t, row += head_dim, row_ahead += head_dim) {
+      V values[N];
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      values[n] = widen<V>(row + n * 16);
-      if (n % kVectorsPerLine<Element> == 0) prefetch(row + ahead[t / kKvTile] + n * 16);
-    }
+      for (int n = 0; n < N; ++n) {
+        values[n] = widen<V>(row + n * 16);
+        if (n % kVectorsPerLine<Element> == 0) prefetch(row_ahead + n * 16);
+      }
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const V weight = V::broadcast(p[r * kAttnChunk + t]);
+      for (int r = 0; r < R; ++r) {
+        const V weight = V::broadcast(p[r * kAttnChunk + t]);
 #pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) acc[r][n] = fma(weight, values[n], acc[r][n]);
+        for (int n = 0; n < N; ++n) acc[r][n] = fma(weight, values[n], acc[r][n]);
+      }
     }
   }
 #pragma GCC unroll 8
