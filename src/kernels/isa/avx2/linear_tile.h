@@ -276,11 +276,12 @@ template <class Dots, class F>
   }
 }
 
-// Asks for part `part` of `parts` of the bytes at `next`, which the next unpacking will read.
+// Asks for part `part` of `parts` of the `blocks` blocks at `next`, which the next unpacking will read.
 template <class F>
-[[gnu::always_inline]] inline void prefetch_part(const uint8_t* next, uint32_t part, uint32_t parts) {
-  constexpr uint32_t kLines = kSliceBlocks / kBlocksPerChunk * F::kChunkBytes / 64;
-  for (uint32_t line = kLines * part / parts; line < kLines * (part + 1) / parts; ++line)
+[[gnu::always_inline]] inline void prefetch_part(const uint8_t* next, uint32_t blocks, uint32_t part,
+                                                 uint32_t parts) {
+  const uint32_t lines = (blocks + kBlocksPerChunk - 1) / kBlocksPerChunk * F::kChunkBytes / 64;
+  for (uint32_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
     _mm_prefetch(reinterpret_cast<const char*>(next + size_t{line} * 64), _MM_HINT_T1);
 }
 
@@ -303,12 +304,13 @@ void sweep(const LinearArgs& a, uint32_t p, uint32_t row_begin, uint32_t row_end
     const uint32_t count = k_blocks - first < step ? k_blocks - first : step;
     unpack_slice<Dots, F>(*a.w, p, first, count, scratch.blocks);
     const bool last = first + step >= k_blocks;
-    const uint8_t* next =
-        last ? panel_of(*a.w, p + 1) : chunk_at<F>(panel_of(*a.w, p), k_blocks, first + step).pairs;
+    const uint32_t then = last ? 0 : first + step;
+    const uint8_t* next = last ? panel_of(*a.w, p + 1) : chunk_at<F>(panel_of(*a.w, p), k_blocks, then).pairs;
+    const uint32_t next_count = k_blocks - then < step ? k_blocks - then : step;
     for (uint32_t t = 0; t < tiles; ++t) {  // rows shared out evenly: the last tile is not left with one
       const auto begin = static_cast<uint32_t>(uint64_t{rows} * t / tiles);
       const auto end = static_cast<uint32_t>(uint64_t{rows} * (t + 1) / tiles);
-      prefetch_part<F>(next, t, tiles);
+      prefetch_part<F>(next, next_count, t, tiles);
       tile_of<Dots, F>(end - begin, scratch.blocks, *a.x, row_begin + begin, first, count, first == 0,
                        scratch.acc + size_t{begin} * kPanelCols);
     }
