@@ -16,7 +16,7 @@ import servers
 import wire
 import workloads
 
-CONTEXT = 1536   # tokens a slot of llama-server must hold: the longest prompt and its answer
+CONTEXT = 512    # a slot of llama-server holds a multiple of so many tokens, at least three
 REST = 2         # seconds without requests that every load finds a server after, as most of a day's first ones do
 COUNTERS = ("kvasir_computed_tokens_total", "vllm:prefix_cache_hits_total", "vllm:num_preemptions_total",
             "kvasir_steps_total", "kvasir_step_seconds_total")
@@ -58,7 +58,7 @@ class OverHttp:
         return self.server.settings()
 
     def run(self, model, all_asks, log):
-        with self.server.start(model, self.slots, CONTEXT, log) as running:
+        with self.server.start(model, self.slots, slot_tokens(all_asks), log) as running:
             warm_up(running, all_asks[0][0])
             return [self.one_load(running, asks) for asks in all_asks]
 
@@ -76,6 +76,12 @@ class OverHttp:
             if answer.finished and answer.output_tokens != ask.tokens and not self.useful:
                 answer.error = f"{answer.output_tokens} tokens instead of {ask.tokens}"
         return Outcome(answers, fields)
+
+
+def slot_tokens(all_asks):
+    """What a slot must hold: the longest prompt with its answer."""
+    longest = max(len(ask.prompt) + ask.tokens for asks in all_asks for ask in asks)
+    return CONTEXT * max(3, longest // CONTEXT + 1)
 
 
 def warm_up(running, ask):

@@ -48,6 +48,7 @@ TITLES = {
     "shared": "Clients that arrive together with a common prefix",
     "shared again": "The same prefix again, with new suffixes",
     "mixed": "Mixed lengths, Poisson arrivals",
+    "mixed sharegpt": "Lengths like ShareGPT's, Poisson arrivals",
     "stall": "A running stream while a long prompt is read",
     "waste": "KV slots that hold no token, mixed conversations at once",
     "soak": "Soak: cancels, disconnects, slow readers, retries, a pool for 1.5 requests",

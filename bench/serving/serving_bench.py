@@ -4,7 +4,8 @@ clients saw: a table (report.md), every figure (runs.json) and plots (*.svg).
 
     shared      --clients at once, a common prefix of 1,024 tokens, 64 of their own, 32 to write; then once more with
                 new suffixes. --shape SHARED,OWN,WRITTEN chooses others
-    mixed       --requests of lognormal lengths, Poisson arrivals at --rate a second
+    mixed       --requests of lognormal lengths, Poisson arrivals at --rate a second; --lengths sharegpt has answers
+                longer than prompts, as ShareGPT's are
     stall       a running stream while a prompt of --prompt tokens is read
     waste       --requests conversations of mixed length at once: KV slots in use that hold no token (Kvasir)
     soak        --seconds of cancels, disconnects, slow readers and retries in a small pool (Kvasir); exit status 1 if
@@ -59,7 +60,8 @@ def words_of(options, model, round_number):
 def loads_of(options, words):
     """(name, asks) of each load that a server meets in one round."""
     if options.load == "mixed":
-        return [("mixed", workloads.mixed(words, options.requests, options.rate))]
+        asks = workloads.mixed(words, options.requests, options.rate, *workloads.LENGTHS[options.lengths])
+        return [("mixed" if options.lengths == "short" else f"mixed {options.lengths}", asks)]
     shared, own, tokens = options.shape
     first = workloads.shared_prefix(words, options.clients, shared, own, tokens)
     return [("shared", first), ("shared again", workloads.again(words, first, shared, own))]
@@ -175,6 +177,7 @@ def add_load_flags(parser):
     parser.add_argument("--shape", type=numbers, default=(1024, 64, 32), help="of shared: SHARED,OWN,WRITTEN tokens")
     parser.add_argument("--requests", type=int, default=64, help="of mixed and waste")
     parser.add_argument("--rate", type=float, default=8.0, help="arrivals per second in mixed")
+    parser.add_argument("--lengths", choices=workloads.LENGTHS, default="short", help="of prompts and answers in mixed")
     parser.add_argument("--closed", type=int, default=0, metavar="N", help="N clients that wait for their answers")
     parser.add_argument("--static", type=numbers, default=(), metavar="N,...",
                         help="also Kvasir in static batches of N, made by the client: the engine has no such policy")

@@ -54,8 +54,17 @@ def again(words, asks, shared=1024, own=64):
     return [Ask(ask.prompt[:shared] + words.draw(own), ask.tokens) for ask in asks]
 
 
-def mixed(words, count=64, rate=8.0, prompt=(128, 0.8, 16, 1024), answer=(64, 0.9, 8, 512)):
-    """Poisson arrivals of lognormal lengths: (median, sigma, least, most)."""
+# Lognormal lengths of prompts and of answers: (median, sigma, least, most).
+LENGTHS = {
+    "short": ((128, 0.8, 16, 1024), (64, 0.9, 8, 512)),
+    # Means of 161 and 338 tokens, those of ShareGPT (Kwon et al., arXiv 2309.06180, 6.1), within the limits that `vllm
+    # bench serve` sets for it. The paper gives no spread: the sigmas are ours.
+    "sharegpt": ((101, 1.0, 4, 1024), (248, 0.9, 4, 1024)),
+}
+
+
+def mixed(words, count, rate, prompt, answer):
+    """Poisson arrivals at `rate` a second; lengths as in LENGTHS."""
     times = poisson_times(words.choose, count, rate)
     lengths = [(lognormal(words.choose, *prompt), lognormal(words.choose, *answer)) for _ in range(count)]
     return [Ask(words.draw(first), then, at) for at, (first, then) in zip(times, lengths)]
