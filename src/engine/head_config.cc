@@ -102,6 +102,8 @@ Result<HeadConfig> HeadConfig::read(const SafetensorsFile& file) {
     config.values_ = file.metadata();
     return config;
   }
+  if (!std::filesystem::is_regular_file(beside, error))
+    return io_error(fmt::format("'{}' is not a regular file", beside.string()));
   KVASIR_ASSIGN_OR_RETURN(const std::string text, read_text_file(beside.string()));
   boost::system::error_code broken;
   const json::value value = json::parse(text, broken);

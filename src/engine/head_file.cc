@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <string_view>
 #include <utility>
 
+#include "base/mapped_file.h"
 #include "gguf/byte_cursor.h"
 #include "kernels/quant_codec.h"
 
@@ -36,10 +37,12 @@ constexpr std::pair<const char*, const char*> kGgufNames[] = {
     {"blk.0.ffn_down.weight", "midlayer.mlp.down_proj.weight"},
 };
 
+// False also where the file cannot be read.
 bool has_gguf_magic(const std::string& path) {
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof(magic));
-  return std::memcmp(magic, "GGUF", sizeof(magic)) == 0;
+  constexpr std::string_view kMagic = "GGUF";
+  const auto file = MappedFile::open(path);  // which does not wait at a pipe
+  return file.ok() && file->bytes().size() >= kMagic.size() &&
+         std::memcmp(file->bytes().data(), kMagic.data(), kMagic.size()) == 0;
 }
 
 Status pickled(const std::string& file) {

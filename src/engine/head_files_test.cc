@@ -1,6 +1,7 @@
 // Files of draft heads: both ways of naming, and what is wrong with one, by the name of the tensor.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -228,6 +229,18 @@ TEST_F(HeadFileRig, RefusesWhatItCannotRun) {
   std::ofstream(folder() + "/pytorch_model.bin") << "PK";
   EXPECT_NE(load_eagle(folder(), *target, 0).message().find("PyTorch pickle"), std::string::npos);
   EXPECT_NE(load_eagle(folder() + "/pytorch_model.bin", *target, 0).message().find("PyTorch pickle"),
+            std::string::npos);
+}
+
+// Opening a pipe that nobody writes to would wait for ever.
+TEST_F(HeadFileRig, WaitsAtNoPipe) {
+  const std::string pipe = folder() + "/pipe.safetensors";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_NE(load_eagle(pipe, *target, 0).message().find("not a regular file"), std::string::npos);
+  add_medusa();
+  write();
+  ASSERT_EQ(mkfifo((folder() + "/config.json").c_str(), 0600), 0);
+  EXPECT_NE(load_medusa(folder(), *target, 0).message().find("config.json' is not a regular file"),
             std::string::npos);
 }
 

@@ -102,6 +102,11 @@ TEST(Safetensors, RefusesAHeaderLongerThanTheFile) {
   EXPECT_FALSE(SafetensorsFile::parse(std::span(bytes).first(7), "x").ok());
 }
 
+TEST(Safetensors, RefusesAHeaderThatTakesSecondsToParse) {
+  EXPECT_NE(message_of("{\"a\":\"" + std::string(size_t{17} << 20, 'x') + "\"}", 0).find("at most 16777216"),
+            std::string::npos);
+}
+
 TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
   const std::string path = testing::TempDir() + "written.safetensors";
   const std::vector<int32_t> tokens = {5, 6, 7};
