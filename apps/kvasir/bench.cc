@@ -98,13 +98,12 @@ Status find_machine(const BenchFlags& f, std::optional<HardwareProfile> named, M
 int run_tests(const BenchFlags& f, ModelBench& model, BenchSetting& setting, MachineProber* prober) {
   const HardwareProfile* machine = setting.machine ? &*setting.machine : nullptr;
   if (const int code = print_or_fail(head_text(f, setting)); code != kExitOk) return code;
-  const bool watched = isatty(STDERR_FILENO) != 0;
   std::vector<BenchRow> rows;
   const CpuTimes begin = read_cpu_times();
   for (const BenchShape& shape : shapes(f)) {
-    if (watched) tell("\r{} ...\x1b[K", shape.name());
+    show_progress(shape.name() + " ...");
     auto result = model.measure(shape, f.repetitions);
-    if (watched) tell("\r\x1b[K");
+    end_progress();
     if (!result.ok()) return fail_to_measure(result.status());
     rows.push_back(bench_row(*result, machine, setting.threads));
     if (const int code = print_or_fail(row_text(f, rows.back())); code != kExitOk) return code;

@@ -67,10 +67,9 @@ int measure(const MachineFlags& f) {
   ThreadPool pool(*threads);
   MachineBenchOptions options{
       .isa = *isa, .memory_limit = machine_bench_memory(), .quick = f.quick, .progress = {}};
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  if (terminal) options.progress = [](const std::string& what) { tell("\r{} ...\x1b[K", what); };
+  options.progress = [](const std::string& what) { show_progress(what + " ..."); };
   const auto machine = measure_machine(pool, options);
-  if (terminal) tell("\r\x1b[K");
+  end_progress();
   if (!machine.ok()) return fail(kExitMemory, machine.message());
   if (const int code = print_or_fail(f.format == "json" ? machine->to_json() : machine_md(*machine));
       code != kExitOk)

@@ -65,7 +65,6 @@ int finish(const SpeculateFlags& f, const SpeculationSetting& setting,
 
 int measure(const SpeculateFlags& f, SpeculationBench& bench, const SpeculationSetting& setting) {
   const std::vector<std::string> workloads = f.workloads.empty() ? speculation_workloads() : f.workloads;
-  const bool watched = isatty(STDERR_FILENO) != 0;
   if (f.output == "md") {
     if (const int code = print_or_fail(speculation_md_head(setting)); code != kExitOk) return code;
   }
@@ -74,9 +73,9 @@ int measure(const SpeculateFlags& f, SpeculationBench& bench, const SpeculationS
     const auto prompts = prompts_of_workload(workload);
     if (!prompts.ok()) return fail(kExitUsage, "-w: " + prompts.message());
     for (const uint32_t batch : f.batches) {
-      if (watched) tell("\r{}, {} at once ...\x1b[K", workload, batch);
+      show_progress(fmt::format("{}, {} at once ...", workload, batch));
       auto measured = bench.measure(workload, *prompts, batch, variants(f));
-      if (watched) tell("\r\x1b[K");
+      end_progress();
       if (!measured.ok()) return fail(kExitFailure, measured.message());
       if (f.output == "md") {
         if (const int code = print_or_fail(speculation_md_rows(*measured)); code != kExitOk) return code;

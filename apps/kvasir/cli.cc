@@ -53,8 +53,9 @@ int fail_to_open(const Status& status, bool described) {
     case ErrorCode::kUnavailable:
       return fail(kExitFailure, status.message());
     default:
-      return fail(kExitModel, status.message(),
-                  described ? "`kvasir inspect MODEL` shows what a file holds." : "");
+      return fail(
+          kExitModel, status.message(),
+          described && status.field().empty() ? "`kvasir inspect MODEL` shows what a file holds." : "");
   }
 }
 

@@ -37,10 +37,9 @@ Result<std::vector<std::string>> read_prompts(const std::string& path) {
   return prompts;
 }
 
-void show_progress(const char* what, uint64_t done, uint64_t all) {
-  if (::isatty(STDERR_FILENO) == 0) return;
-  const bool more = done < all;
-  tell("\r{}: {} of {}{}", what, done, all, more ? " ..." : "    \n");
+void show_count(const char* what, uint64_t done, uint64_t all) {
+  show_progress(fmt::format("{}: {} of {}{}", what, done, all, done < all ? " ..." : ""));
+  if (done == all && ::isatty(STDERR_FILENO) == 1) tell("\n");
 }
 
 int dump(const DumpFlags& flags) {
@@ -72,8 +71,8 @@ int dump(const DumpFlags& flags) {
   if (chat_template->parsed == nullptr) *chat_template = model_chat_template((*llm)->tokenizer());
   if (flags.raw) *chat_template = {};
   const ServedModel served = served_model(**llm, *facts, *chat_template, "");
-  const auto counts = dump_hidden_states(**llm, served, *prompts, dump, model_fingerprint(*file),
-                                         flags.output, show_progress);
+  const auto counts =
+      dump_hidden_states(**llm, served, *prompts, dump, model_fingerprint(*file), flags.output, show_count);
   if (!counts.ok())
     return fail(counts.status().code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure,
                 counts.message());

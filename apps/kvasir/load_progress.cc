@@ -28,8 +28,9 @@ void LoadProgress::draw(uint64_t done_bytes, uint64_t total_bytes) const {
       total_bytes > 0 ? static_cast<double>(done_bytes) / static_cast<double>(total_bytes) : 0.0;
   const auto filled = static_cast<size_t>(share * kWidth);
   const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
-  tell("\rLoading {} {}[{}]{} {:3.0f} %  {} of {}", name_, colour_ ? "\x1b[36m" : "", bar,
-       colour_ ? "\x1b[0m" : "", share * 100, size_text(done_bytes), size_text(total_bytes));
+  show_progress(fmt::format("Loading {} {}[{}]{} {:3.0f} %  {} of {}", name_, colour_ ? "\x1b[36m" : "", bar,
+                            colour_ ? "\x1b[0m" : "", share * 100, size_text(done_bytes),
+                            size_text(total_bytes)));
 }
 
 void LoadProgress::update(uint64_t done_bytes, uint64_t total_bytes) {
@@ -42,8 +43,8 @@ void LoadProgress::update(uint64_t done_bytes, uint64_t total_bytes) {
 
 void LoadProgress::finish() {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun_;
-  tell("{}Loaded {} ({}) in {:.1f} s\n", terminal_ ? "\r\x1b[K" : "", name_, size_text(total_bytes_),
-       took.count());
+  end_progress();
+  tell("Loaded {} ({}) in {:.1f} s\n", name_, size_text(total_bytes_), took.count());
 }
 
 }  // namespace kvasir

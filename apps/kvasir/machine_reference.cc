@@ -55,14 +55,13 @@ Result<MachineReference> machine_reference(ThreadPool& pool, Isa isa, bool kerne
     if (!found.ok() && found.status().code() != ErrorCode::kNotFound)
       note(fmt::format("{}: measuring quickly instead", found.message()));
   }
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  if (terminal) tell("\rmeasuring the machine (`kvasir bench machine` keeps it) ...\x1b[K");
+  show_progress("measuring the machine (`kvasir bench machine` keeps it) ...");
   auto measured = measure_machine(pool, {.isa = isa,
                                          .memory_limit = machine_bench_memory(),
                                          .quick = true,
                                          .kernels = kernels,
                                          .progress = {}});
-  if (terminal) tell("\r\x1b[K");
+  end_progress();
   if (!measured.ok()) return measured.status();
   return MachineReference{std::move(measured).value(), "measured just now"};
 }

@@ -27,6 +27,14 @@ Status write_output(std::string_view text, int descriptor) {
   return {};
 }
 
+void show_progress(std::string_view text) {
+  if (::isatty(STDERR_FILENO) == 1) tell("{}\x1b[K\r", text);
+}
+
+void end_progress() {
+  if (::isatty(STDERR_FILENO) == 1) tell("\x1b[K");
+}
+
 Status check_report(const std::string& path) {
   std::error_code ignored;
   const bool there = std::filesystem::exists(path, ignored);

@@ -21,6 +21,11 @@ void tell(fmt::format_string<Args...> format, Args&&... args) {
   (void)write_output(fmt::format(format, std::forward<Args>(args)...), STDERR_FILENO);
 }
 
+// Says on standard error what is being done, where that is a terminal; nothing elsewhere. The cursor waits at
+// the beginning of the line, so that what comes next, a log line too, takes its place.
+void show_progress(std::string_view text);
+void end_progress();
+
 // Whether write_report() could write that file, for finding out before long work; leaves it as it is.
 Status check_report(const std::string& path);
 // Writes what --report asks for to the file that it names. kIo names both.

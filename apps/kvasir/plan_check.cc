@@ -77,11 +77,9 @@ int run_plan_check(const PlanFlags& f, const std::string& output) {
   if (!machine.ok())
     return fail(machine.status().code() == ErrorCode::kResourceExhausted ? kExitMemory : kExitUsage,
                 "--machine: " + machine.message(), "`kvasir bench machine --output FILE` writes one.");
-  const bool watched = isatty(STDERR_FILENO) != 0;
-  const auto check = check_predictions(model, machine->profile, [&](const std::string& test) {
-    if (watched) tell("\r{} ...\x1b[K", test);
-  });
-  if (watched) tell("\r\x1b[K");
+  const auto check = check_predictions(model, machine->profile,
+                                       [](const std::string& test) { show_progress(test + " ..."); });
+  end_progress();
   if (!check.ok())
     return fail(check.status().code() == ErrorCode::kResourceExhausted ? kExitMemory : kExitUsage,
                 check.message());

@@ -15,6 +15,7 @@
 #include "apps/kvasir/number_flag.h"
 #include "apps/kvasir/serve_process.h"
 #include "apps/kvasir/serve_summary.h"
+#include "base/log.h"
 #include "base/numa.h"
 #include "server/api_server.h"
 
@@ -33,6 +34,20 @@ struct ServeFlags {
   uint32_t shutdown_seconds = 30;
 };
 
+// What browsers send as Origin: a scheme and a host, perhaps a port, and nothing behind them.
+CLI::Validator web_origin() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const size_t host = text.find("://");
+        const bool whole = host != std::string::npos && host > 0 && host + 3 < text.size() &&
+                           text.find_first_of("/?#* ", host + 3) == std::string::npos;
+        if (text == "*" || whole) return "";
+        return fmt::format(
+            "'{}' is no origin: write SCHEME://HOST or SCHEME://HOST:PORT, as browsers send it", text);
+      },
+      "");
+}
+
 void add_network_flags(CLI::App& verb, ServeFlags& flags) {
   constexpr const char* kNetwork = "Network";
   verb.add_option("--host", flags.server.http.host, "Address to listen on")
@@ -40,6 +55,8 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
       ->capture_default_str()
       ->group(kNetwork);
   verb.add_option("--port", flags.server.http.port, "Port; 0 takes a free one")
+      ->type_name("N")
+      ->check(integer_range(0, 65535))
       ->capture_default_str()
       ->group(kNetwork);
   verb.add_option("--api-key", flags.server.access.api_keys,
@@ -64,10 +81,11 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_flag("--insecure-no-auth", flags.insecure, "Listen beyond this machine without a key")
       ->group(kNetwork);
   verb.add_option("--cors-origin", flags.server.access.cors_origins,
-                  "Web origin that may use the API, or *; several times")
+                  "Web origin that may use the API, such as https://chat.example:8443, or *; several times")
       ->type_name("ORIGIN")
       ->expected(1)
       ->check(not_empty())
+      ->check(web_origin())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kNetwork);
   verb.add_option("--allowed-host", flags.server.access.allowed_hosts,
@@ -86,6 +104,8 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
       ->group(kNetwork);
   verb.add_option("--shutdown-timeout", flags.shutdown_seconds,
                   "Seconds that running requests get after SIGTERM")
+      ->type_name("SECONDS")
+      ->check(integer_range(0, 86400))
       ->capture_default_str()
       ->group(kNetwork);
 }
@@ -207,6 +227,8 @@ int serve(ServeFlags flags) {
   if (chat_template->parsed == nullptr) *chat_template = model_chat_template((*llm)->tokenizer());
   progress.finish();
 
+  if (chat_template->parsed != nullptr && chat_template->source.find("tools") == std::string::npos)
+    spdlog::info("the chat template names no tools: those of requests are left out");
   server.serve(served_model(**llm, *facts, *chat_template, flags.name));
   print_serve_summary(**llm, *facts, server, nodes, !flags.server.access.api_keys.empty());
   process.serve_until_signalled(server, std::chrono::seconds(flags.shutdown_seconds));

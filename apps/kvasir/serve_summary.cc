@@ -15,7 +15,9 @@ namespace {
 
 // How many conversations the pool holds at once, if all are as long as can be and if they are shorter.
 std::string conversations_text(const Llm& llm, uint64_t window) {
-  std::string text = fmt::format("{} conversations of all {} tokens", llm.sequences_of(window), window);
+  const uint64_t longest = llm.sequences_of(window);
+  std::string text =
+      fmt::format("{} conversation{} of all {} tokens", longest, longest == 1 ? "" : "s", window);
   for (const uint64_t tokens : {4000u, 1000u}) {
     if (tokens < window) text += fmt::format(", or {} of {}", llm.sequences_of(tokens), tokens);
   }

@@ -110,6 +110,15 @@ TEST(Flags, MayNotBeEmpty) {
     EXPECT_EQ(refusal({"serve", "m.gguf", flag, ""}), std::string(flag) + ": it is empty");
 }
 
+TEST(Flags, NameTheirRange) {
+  EXPECT_THAT(refusal({"serve", "m.gguf", "--port", "99999"}),
+              HasSubstr("'99999' is not an integer from 0 to 65535"));
+  EXPECT_THAT(refusal({"serve", "m.gguf", "--shutdown-timeout", "abc"}),
+              HasSubstr("'abc' is not an integer"));
+  for (const char* origin : {"foo", "https://", "://host", "https://a.example/", "https://a.example/path"})
+    EXPECT_THAT(refusal({"serve", "m.gguf", "--cors-origin", origin}), HasSubstr("is no origin")) << origin;
+}
+
 TEST(Verbs, SayHowTheyAreCalledWithoutAModel) {
   for (const char* verb : {"inspect", "bench"}) {
     const Outcome outcome = run({verb});

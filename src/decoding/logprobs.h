@@ -19,6 +19,7 @@ struct SampledToken {
   TokenId token = kNoToken;
   float logprob = 0.0f;           // valid when logprobs were asked for
   std::vector<TokenLogprob> top;  // the best, descending; ties to the lower id
+  uint32_t rank = 0;              // of a prompt token: its place among all, from 1 on; else 0
 };
 
 // The log-softmax of a raw row at `token`, and its `count` best (fewer when fewer are above -infinity). For
@@ -26,5 +27,8 @@ struct SampledToken {
 // aligned, as kernels want it.
 SampledToken score_token(std::span<const float> row, TokenId token, uint32_t count,
                          const KernelTable& kernels, SamplerScratch& scratch);
+
+// The place of `token` in the order of `top`, from 1 on.
+uint32_t rank_of(std::span<const float> row, TokenId token);
 
 }  // namespace kvasir

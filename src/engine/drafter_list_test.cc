@@ -56,6 +56,7 @@ std::string mask_of(const std::string& wish) {
 
 TEST(DrafterWish, ChoosesAmongTheServers) {
   EXPECT_EQ(mask_of("auto"), std::to_string(~0u));
+  EXPECT_EQ(mask_of("auto,ngram"), std::to_string(~0u));
   EXPECT_EQ(mask_of("off"), "0");
   EXPECT_EQ(mask_of("draft"), "2");
   EXPECT_EQ(mask_of("draft,ngram,draft"), "3");
@@ -65,7 +66,7 @@ TEST(DrafterWish, SaysWhatIsWrong) {
   EXPECT_EQ(mask_of("suffix"), "'suffix' is no drafter of this server; there are auto, off, ngram, draft");
   EXPECT_EQ(mask_of("ngram,"), "'' is no drafter of this server; there are auto, off, ngram, draft");
   EXPECT_EQ(mask_of("draft=x"), "'draft=x' is no drafter of this server; there are auto, off, ngram, draft");
-  EXPECT_EQ(mask_of("auto,off"), "'auto' stands alone, not as in 'auto,off'");
+  EXPECT_EQ(mask_of("auto,off"), "'off' stands alone, not as in 'auto,off'");
   EXPECT_EQ(mask_of("ngram,off"), "'off' stands alone, not as in 'ngram,off'");
   EXPECT_EQ(drafter_mask({}, "ngram").message(), "'ngram' is no drafter of this server; there are auto, off");
 }

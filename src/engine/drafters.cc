@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <functional>
 #include <new>
 #include <random>
@@ -59,14 +60,18 @@ struct DraftArgument {
   std::optional<uint32_t> head_tokens;
 };
 
-DraftArgument split_draft_argument(const std::string& text) {
+Result<DraftArgument> split_draft_argument(const std::string& text) {
   const size_t colon = text.rfind(':');
   uint32_t tokens = 0;
-  if (colon == std::string::npos) return {text, std::nullopt};
+  if (colon == std::string::npos) return DraftArgument{text, std::nullopt};
   const auto [end, error] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), tokens);
-  if (colon + 1 == text.size() || error != std::errc() || end != text.data() + text.size())
-    return {text, std::nullopt};
-  return {text.substr(0, colon), tokens};
+  if (error == std::errc() && end == text.data() + text.size())
+    return DraftArgument{text.substr(0, colon), tokens};
+  std::error_code ignored;
+  if (!std::filesystem::exists(text, ignored) && std::filesystem::exists(text.substr(0, colon), ignored))
+    return invalid_argument(fmt::format("draft={}: '{}' is not a number of tokens, from 0 to {}", text,
+                                        text.substr(colon + 1), UINT32_MAX));
+  return DraftArgument{text, std::nullopt};
 }
 
 // Merges come in the order of their frequency, and tokens in that of the merges: the first ids of a BPE
@@ -79,7 +84,7 @@ uint32_t head_tokens_of(const DraftArgument& argument, const Tokenizer& tokenize
 }
 
 Made make_model_drafter(const DrafterSpec& spec, const EngineConfig& config, const DraftGround& ground) {
-  const DraftArgument argument = split_draft_argument(spec.argument);
+  KVASIR_ASSIGN_OR_RETURN(const DraftArgument argument, split_draft_argument(spec.argument));
   KVASIR_ASSIGN_OR_RETURN(const DraftModel draft, load_draft_model(argument.path, config, ground));
   const ModelConfig& model = draft.model->config();
   KVASIR_ASSIGN_OR_RETURN(const KvLayout layout,
@@ -302,19 +307,22 @@ Result<std::vector<std::unique_ptr<Drafter>>> make_drafters(const EngineConfig& 
   for (const DrafterSpec& spec : config.speculation.drafters) {
     const Row* row = find(spec.name);
     if (row == nullptr) return invalid_argument(fmt::format("'{}' is no drafter", spec.name));
-    KVASIR_ASSIGN_OR_RETURN(std::unique_ptr<Drafter> drafter, row->make(spec, config, ground));
-    drafters.push_back(std::move(drafter));
+    Made drafter = row->make(spec, config, ground);
+    if (!drafter.ok()) return drafter.status().about("speculate");
+    drafters.push_back(std::move(drafter).value());
   }
   return drafters;
 }
 
 Result<uint32_t> drafter_mask(const std::vector<std::string>& names, std::string_view wish) {
-  if (wish == "auto") return ~0u;
   if (wish == "off") return 0u;
   uint32_t mask = 0;
   for (const std::string_view part : split(wish)) {
-    if (part == "auto" || part == "off")
-      return invalid_argument(fmt::format("'{}' stands alone, not as in '{}'", part, wish));
+    if (part == "off") return invalid_argument(fmt::format("'off' stands alone, not as in '{}'", wish));
+    if (part == "auto") {
+      mask = ~0u;
+      continue;
+    }
     const auto it = std::find(names.begin(), names.end(), part);
     if (it == names.end())
       return invalid_argument(fmt::format("'{}' is no drafter of this server; there are auto, off{}{}", part,

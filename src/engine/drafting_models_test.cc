@@ -161,6 +161,7 @@ TEST(DraftingModels, SaysWhatIsWrong) {
             std::string::npos)
       << error_of(draft_of(kSmol));
   EXPECT_NE(error_of("draft=/nonexistent/draft.gguf").find("/nonexistent/draft.gguf"), std::string::npos);
+  EXPECT_NE(error_of(draft_of(kSmol) + ":abc").find("'abc' is not a number of tokens"), std::string::npos);
   EXPECT_NE(error_of("layers=25").find("the model has 24 layers"), std::string::npos);
 }
 

@@ -219,9 +219,11 @@ bool EngineCore::score_prompt(Choice& choice, const SchedulerOutput::Item& item)
   for (uint32_t r = 0; r < item.logit_rows && first + r + 1 < choice.prompt_length; ++r) {
     const std::span<const float> row = runner_.logits(item.first_logit_row + r).all;
     if (kernels_.scan_logits(row.data(), vocab_).unsound) return false;
-    request.prompt_logprobs.push_back(score_token(row, choice.tokens[first + r + 1],
-                                                  static_cast<uint32_t>(request.request.prompt_logprobs),
-                                                  kernels_, sampler_.scratch()));
+    const TokenId token = choice.tokens[first + r + 1];
+    SampledToken scored = score_token(row, token, static_cast<uint32_t>(request.request.prompt_logprobs),
+                                      kernels_, sampler_.scratch());
+    scored.rank = rank_of(row, token);
+    request.prompt_logprobs.push_back(std::move(scored));
     choice.score_from = first + r + 1;
   }
   if (choice.score_from + 1 == choice.prompt_length) {

@@ -15,7 +15,8 @@
 
 namespace kvasir {
 
-// A file that is put together tensor by tensor; every value of a float tensor is 0.25.
+// A file that is put together tensor by tensor; every value of a float tensor is 0.25, but perhaps
+// the last.
 class HeadFileRig : public HeadsRig, public testing::Test {
  protected:
   static constexpr uint64_t kWidth = 32;
@@ -27,10 +28,11 @@ class HeadFileRig : public HeadsRig, public testing::Test {
   }
   ~HeadFileRig() override { std::filesystem::remove_all(folder_); }
 
-  void add(const std::string& name, std::vector<uint64_t> shape) {
+  void add(const std::string& name, std::vector<uint64_t> shape, float last = 0.25f) {
     uint64_t count = 1;
     for (const uint64_t n : shape) count *= n;
     std::vector<float> values(count, 0.25f);
+    values.back() = last;
     const auto bytes = std::as_bytes(std::span(values));
     drop(name);
     tensors_.push_back({{name, find_safe_type("F32"), std::move(shape)}, {bytes.begin(), bytes.end()}});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -230,6 +231,16 @@ TEST_F(HeadFileRig, RefusesWhatItCannotRun) {
   EXPECT_NE(load_eagle(folder(), *target, 0).message().find("PyTorch pickle"), std::string::npos);
   EXPECT_NE(load_eagle(folder() + "/pytorch_model.bin", *target, 0).message().find("PyTorch pickle"),
             std::string::npos);
+}
+
+TEST_F(HeadFileRig, RefusesValuesThatAreNoNumbers) {
+  add_medusa();
+  add("blocks.1.layers.0.bias", {kWidth}, std::nanf(""));
+  EXPECT_NE(medusa_error().find("tensor 'blocks.1.layers.0.bias': value 31 of 32 is nan"), std::string::npos)
+      << medusa_error();
+  add("blocks.1.layers.0.bias", {kWidth});
+  add("blocks.0.layers.0.weight", {kWidth, kWidth}, -HUGE_VALF);
+  EXPECT_NE(medusa_error().find("value 1023 of 1024 is -inf"), std::string::npos) << medusa_error();
 }
 
 // Opening a pipe that nobody writes to would wait for ever.

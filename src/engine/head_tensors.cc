@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -47,9 +48,18 @@ const HeadTensor* HeadTensors::take(std::string_view name, const std::vector<uin
 std::vector<float> HeadTensors::floats(std::string_view name, const std::vector<uint64_t>& shape) {
   const HeadTensor* t = take(name, shape);
   if (t == nullptr) return {};
-  auto values = t->floats(0, t->elements());
-  if (values.ok()) return std::move(values).value();
-  fail(values.status());
+  return finite(*t, t->floats(0, t->elements()));
+}
+
+std::vector<float> HeadTensors::finite(const HeadTensor& tensor, Result<std::vector<float>> values) {
+  if (!values.ok()) {
+    fail(values.status());
+    return {};
+  }
+  const auto odd = std::ranges::find_if_not(*values, [](float x) { return std::isfinite(x); });
+  if (odd == values->end()) return std::move(values).value();
+  fail(corrupt(fmt::format("tensor {}: value {} of {} is {}, and no guess would come of that",
+                           kvasir::quoted(tensor.label), odd - values->begin(), values->size(), *odd)));
   return {};
 }
 
@@ -77,10 +87,7 @@ std::vector<int64_t> HeadTensors::integers(std::string_view name) {
 std::vector<float> HeadTensors::row(std::string_view name, uint32_t n, uint32_t k, uint32_t row) {
   const HeadTensor* t = take(name, {n, k});
   if (t == nullptr) return {};
-  auto values = t->floats(uint64_t{row} * k, k);
-  if (values.ok()) return std::move(values).value();
-  fail(values.status());
-  return {};
+  return finite(*t, t->floats(uint64_t{row} * k, k));
 }
 
 OwnMatrix HeadTensors::some_rows(std::string_view name, uint32_t n, uint32_t k,

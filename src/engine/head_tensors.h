@@ -47,6 +47,8 @@ class HeadTensors {
  private:
   const HeadTensor* take(std::string_view name, const std::vector<uint64_t>& shape);
   std::vector<float> floats(std::string_view name, const std::vector<uint64_t>& shape);
+  // The values, if none is NaN or infinite.
+  std::vector<float> finite(const HeadTensor& tensor, Result<std::vector<float>> values);
 
   const HeadFile& file_;
   std::set<std::string> used_;

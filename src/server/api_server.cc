@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <new>
 
@@ -14,6 +15,17 @@
 #include "server/tokenize_api.h"
 
 namespace kvasir {
+namespace {
+
+// What a client wrote, for a log line: no line of its own, and not long.
+std::string loggable(std::string_view text) {
+  std::string out(text.substr(0, 128));
+  std::ranges::replace_if(
+      out, [](char c) { return c <= ' ' || c > '~'; }, '?');
+  return out;
+}
+
+}  // namespace
 
 const ApiServer::Route ApiServer::kRoutes[] = {
     {"GET", "/livez", "/livez", true, false, &ApiServer::answer_live},
@@ -174,8 +186,9 @@ void ApiServer::finished(const HttpRequest& head, int status, double seconds) {
   const std::string_view method = route != nullptr ? std::string_view(head.method) : "other";
   metrics_.count_http(handler, method, status, seconds);
   const bool chatty = route != nullptr && (route->open || route->path == "/metrics");
-  spdlog::log(chatty ? spdlog::level::debug : spdlog::level::info, "{} {} {} {:.1f} ms {} {}", method,
-              handler, status, seconds * 1e3, head.remote, head.id);
+  spdlog::log(chatty ? spdlog::level::debug : spdlog::level::info, "{} {} {} {:.1f} ms {} {}",
+              loggable(head.method), route != nullptr ? std::string(handler) : loggable(head.path), status,
+              seconds * 1e3, head.remote, head.id);
 }
 
 // --- answers on the I/O thread ---

@@ -48,6 +48,8 @@ Generation::Generation(const ServedModel& model, std::shared_ptr<HttpExchange> e
   head_.id = random_id(request_.chat ? "chatcmpl-" : "cmpl-");
   head_.model = model.name;
   head_.created = std::time(nullptr);
+  if (!request_.request_id.empty())
+    spdlog::info("{} is request_id {}", exchange_->request().id, request_.request_id);
   head_.seed = request_.seed ? *request_.seed : fresh_seed();
   if (request_.chat && request_.use_tools && !request_.tools.empty()) {
     const size_t most = request_.parallel_tool_calls ? SIZE_MAX : 1;

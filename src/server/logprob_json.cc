@@ -128,8 +128,7 @@ std::string LogprobJson::prompt(std::span<const SampledToken> after_first) const
     json.begin_object();
     const auto write = [&](TokenId id, float logprob, size_t rank) {
       json.key(std::to_string(id)).begin_object();
-      json.field("logprob", json_logprob(logprob)).key("rank");
-      rank > 0 ? json.value(rank) : json.null();
+      json.field("logprob", json_logprob(logprob)).field("rank", rank);
       json.field("decoded_token", to_valid_utf8(tokenizer_.token_bytes(id, true))).end_object();
     };
     bool chosen = false;
@@ -137,7 +136,7 @@ std::string LogprobJson::prompt(std::span<const SampledToken> after_first) const
       write(token.top[i].token, token.top[i].logprob, i + 1);
       chosen = chosen || token.top[i].token == token.token;
     }
-    if (!chosen) write(token.token, token.logprob, 0);
+    if (!chosen) write(token.token, token.logprob, token.rank);
     json.end_object();
   }
   json.end_array();

@@ -227,7 +227,7 @@ const RequestField kFields[] = {
      kUsed, set<&Request::prompt>},
     {"tools", "", kChat, T::kArray, 0, 512, false, "none",
      "Functions that the template tells the model about; `<tool_call>` blocks in the answer become "
-     "`tool_calls`.",
+     "`tool_calls`. A template that names no tools leaves them out; the log says so when the server starts.",
      kUsed, read_tools},
     {"tool_choice", "", kChat, T::kAny, -kInf, kInf, false, "`auto`",
      "`auto`, or `none` to leave the tools out.", kUsed, read_tool_choice},
@@ -259,8 +259,8 @@ const RequestField kFields[] = {
     // How much.
     {"max_completion_tokens", "max_tokens n_predict", kBoth, T::kInteger, 0, kInt32, false,
      "chat: the rest of the context; completions: 16",
-     "Most tokens of the answer. Together with the prompt they must fit the context; nothing is ever cut "
-     "silently.",
+     "Most tokens of the answer; 0 only with `echo`. Together with the prompt they must fit the context; "
+     "nothing is ever cut silently.",
      kUsed, read_max_tokens},
     {"min_tokens", "", kBoth, T::kInteger, 0, kInt32, false, "0", "No end of text and no stop token before.",
      kUsed, set<&SamplingParams::min_tokens>},
@@ -347,7 +347,8 @@ const RequestField kFields[] = {
      "Whose request it is, for fair sharing on a server without API keys. See *Who goes first*.", kUsed,
      set<&Request::user>},
     {"request_id", "", kBoth, T::kString, 0, 128, false, "X-Request-Id",
-     "A name for the logs, of printable ASCII characters.", kUsed, read_request_id},
+     "A name for the logs, of printable ASCII characters: one line says which X-Request-Id it belongs to.",
+     kUsed, read_request_id},
     {"use_beam_search", "", kBoth, T::kBoolean, -kInf, kInf, false, "false", "Only false.", kUsed,
      read_greedy_only},
 

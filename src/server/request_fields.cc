@@ -169,8 +169,8 @@ std::string wrong_type(const RequestField& field, std::string_view name, const j
   return fmt::format("'{}' is {}; it must be an integer of 64 bits", name, number_words(value));
 }
 
-Problem read_field(const RequestField& field, std::string_view name, const json::value& value,
-                   GenerationRequest* request) {
+// What is wrong with a value, whether or not it counts.
+Problem check_field(const RequestField& field, std::string_view name, const json::value& value) {
   if (field.effect == FieldEffect::kNoEffect) return std::nullopt;
   if (field.effect == FieldEffect::kRefused) {
     if (neutral(field, value)) return std::nullopt;
@@ -179,7 +179,7 @@ Problem read_field(const RequestField& field, std::string_view name, const json:
   if (!has_type(value, field.type)) return bad_field(std::string(name), wrong_type(field, name, value));
   if (!in_range(field, measure(value, field.type)))
     return bad_field(std::string(name), out_of_range(field, name, value));
-  return field.read(value, name, *request);
+  return std::nullopt;
 }
 
 // Calls f(name) for the field's name and aliases until f returns true.
@@ -252,7 +252,10 @@ Problem read_request(const json::value& body, uint8_t endpoint, GenerationReques
       const json::value* value = object.if_contains(json::string_view(name.data(), name.size()));
       if (value == nullptr) return false;
       ++known;
-      if (!value->is_null() && !std::exchange(read, true)) problem = read_field(field, name, *value, request);
+      if (value->is_null()) return false;
+      problem = check_field(field, name, *value);
+      if (!problem && !std::exchange(read, true) && field.effect == FieldEffect::kUsed)
+        problem = field.read(*value, name, *request);
       return problem.has_value();
     });
     if (problem) return problem;

@@ -40,7 +40,7 @@ struct RequestField {
                            GenerationRequest& request);
 
   std::string_view name;
-  std::string_view aliases;  // other spellings, separated by spaces; of several present the first one counts
+  std::string_view aliases;  // other spellings, separated by spaces; of several present the first counts
   uint8_t endpoints = kBothEndpoints;
   FieldType type = FieldType::kAny;
   double min = -std::numeric_limits<double>::infinity();

@@ -149,6 +149,8 @@ TEST(RequestFields, ErrorsUseTheSpellingOfTheRequest) {
   EXPECT_EQ(param_of("\"max_completion_tokens\":0"), "max_completion_tokens");
   EXPECT_EQ(read("\"max_tokens\":5,\"max_completion_tokens\":3").request.max_tokens, 3);
   EXPECT_EQ(read("\"max_tokens\":5,\"max_completion_tokens\":null").request.max_tokens, 5);
+  EXPECT_EQ(param_of("\"max_tokens\":\"5\",\"max_completion_tokens\":3"), "max_tokens");
+  EXPECT_EQ(param_of("\"max_tokens\":-4,\"max_completion_tokens\":3"), "max_tokens");
 }
 
 TEST(RequestFields, BadBiasesAreNamed) {
