@@ -30,7 +30,7 @@ void print_serve_summary(Llm& llm, const ModelFacts& facts, const ApiServer& ser
                          bool needs_key) {
   const Engine& engine = llm.engine();
   const uint64_t tokens = engine.kv_token_capacity();
-  const uint64_t window = std::min<uint64_t>(engine.config().max_model_len, tokens);
+  const uint64_t window = engine.config().max_model_len;
   const bool bracketed = server.address().find(':') != std::string::npos;
   const std::string url = fmt::format(fmt::runtime(bracketed ? "http://[{}]:{}/v1" : "http://{}:{}/v1"),
                                       server.address(), server.port());

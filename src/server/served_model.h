@@ -26,11 +26,9 @@ struct ServedModel {
   uint64_t file_bytes = 0;
   uint32_t trained_context = 0;
 
-  // Tokens that prompt and answer may have together.
-  uint64_t context_window() const {
-    const uint64_t limit = engine->config().max_model_len, capacity = engine->kv_token_capacity();
-    return limit < capacity ? limit : capacity;
-  }
+  // Tokens that prompt and answer may have together. The engine has seen to it that the pool holds them; of a
+  // model with windows that may be more than it holds in all, for what left a window is given back.
+  uint64_t context_window() const { return engine->config().max_model_len; }
   bool answers_to(std::string_view model) const;
 };
 

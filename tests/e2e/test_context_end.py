@@ -1,5 +1,7 @@
 """The end of the context: answers end there with "length", longer conversations are refused, by one rule."""
 
+import re
+
 import pytest
 
 import kvasir_server
@@ -60,3 +62,27 @@ def test_an_echo_fills_the_whole_context():
         assert echo(33).json()["error"]["code"] == "context_length_exceeded"
         assert echo(32, max_tokens=1).json()["error"]["code"] == "context_length_exceeded"
         assert server.is_idle()
+
+
+def test_a_model_with_windows_serves_more_than_its_pool_holds_without_them():
+    """What leaves a window is given back, so that one conversation may be longer than all blocks together would hold:
+    as long as the log and the list of models say."""
+    if not MODELS["gemma"].is_file():
+        pytest.skip("gemma is not in models/")
+    with kvasir_server.running("gemma", "--max-model-len", 4096) as roomy:
+        with kvasir_server.running("gemma", "--kv-memory", "12M", "--max-model-len", 4096) as tight:
+            window = tight.http.get("/v1/models").json()["data"][0]["max_model_len"]
+            assert f"max_model_len is {window} instead of 4096" in tight.log()
+            tokens_in_all = int(re.search(r"(\d+) tokens in all", tight.log())[1])
+            assert window > 2 * tokens_in_all
+            prompt = [100 + i * 7 % 900 for i in range(window - 8)]
+
+            def ask(server, ids):
+                return server.post("/v1/completions", {"prompt": ids, "max_tokens": 8, "temperature": 0,
+                                                       "ignore_eos": True, "return_token_ids": True})
+
+            answers = [ask(server, prompt).json()["choices"][0]["token_ids"] for server in (roomy, tight)]
+            assert answers[0] == answers[1] and len(answers[0]) == 8
+            refused = ask(tight, prompt + [100])
+            assert refused.status_code == 400 and refused.json()["error"]["n_ctx"] == window
+            assert 'state="used"} 0\n' in tight.http.get("/metrics").text
