@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "bench" / "serving"))
 
+import contestants  # noqa: E402
 import events  # noqa: E402
 import loads  # noqa: E402
 import measures  # noqa: E402
@@ -195,11 +196,27 @@ def test_poisson_times_end_where_the_rate_says():
     assert workloads.poisson_times(random.Random(3), 1, 8.0) == [0.0]
 
 
-def test_loads_are_drawn_from_their_seed():
+@pytest.mark.parametrize("lengths", workloads.LENGTHS)
+def test_mixed_loads_are_drawn_from_their_seed_within_their_limits(lengths):
     def draw(seed):
-        return workloads.mixed(workloads.Words(range(100), seed))
+        return workloads.mixed(workloads.Words(range(100), seed), 64, 8.0, *workloads.LENGTHS[lengths])
     assert draw(1) == draw(1) != draw(2)
-    assert all(16 <= len(ask.prompt) <= 1024 and 8 <= ask.tokens <= 512 for ask in draw(1))
+    (_, _, *prompt), (_, _, *answer) = workloads.LENGTHS[lengths]
+    assert all(prompt[0] <= len(ask.prompt) <= prompt[1] and answer[0] <= ask.tokens <= answer[1] for ask in draw(1))
+
+
+def test_sharegpt_lengths_have_the_published_means():
+    asks = workloads.mixed(workloads.Words(range(100), 1), 4000, 8.0, *workloads.LENGTHS["sharegpt"])
+    assert sum(len(ask.prompt) for ask in asks) / len(asks) == pytest.approx(161, rel=0.05)
+    assert sum(ask.tokens for ask in asks) / len(asks) == pytest.approx(338, rel=0.05)
+
+
+def test_a_slot_holds_the_longest_request():
+    asks = [workloads.Ask((1,) * 100, 8), workloads.Ask((1,) * 1024, 1024)]
+    assert contestants.slot_tokens([asks]) == 2560 and contestants.slot_tokens([asks[:1]]) == 1536
+
+
+def test_shared_loads_have_one_beginning():
     words = workloads.Words(range(100), 1)
     first = workloads.shared_prefix(words, 3, 50, 10, 4)
     then = workloads.again(words, first, 50, 10)
