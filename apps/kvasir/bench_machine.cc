@@ -65,10 +65,11 @@ int measure(const MachineFlags& f) {
   if (!threads.ok()) return fail(kExitUsage, threads.message());
   interleave_memory();
   ThreadPool pool(*threads);
-  MachineBenchOptions options{
-      .isa = *isa, .memory_limit = machine_bench_memory(), .quick = f.quick, .progress = {}};
-  options.progress = [](const std::string& what) { show_progress(what + " ..."); };
-  const auto machine = measure_machine(pool, options);
+  const auto machine =
+      measure_machine(pool, {.isa = *isa,
+                             .memory_limit = machine_bench_memory(),
+                             .quick = f.quick,
+                             .progress = [](const std::string& what) { show_progress(what + " ..."); }});
   end_progress();
   if (!machine.ok()) return fail(kExitMemory, machine.message());
   if (const int code = print_or_fail(f.format == "json" ? machine->to_json() : machine_md(*machine));

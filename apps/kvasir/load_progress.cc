@@ -18,7 +18,6 @@ bool wants_colour(int descriptor) {
 
 LoadProgress::LoadProgress(std::string name)
     : name_(std::move(name)),
-      terminal_(::isatty(STDERR_FILENO) == 1),
       colour_(wants_colour(STDERR_FILENO)),
       begun_(std::chrono::steady_clock::now()) {}
 
@@ -36,7 +35,7 @@ void LoadProgress::draw(uint64_t done_bytes, uint64_t total_bytes) const {
 void LoadProgress::update(uint64_t done_bytes, uint64_t total_bytes) {
   total_bytes_ = total_bytes;
   const auto now = std::chrono::steady_clock::now();
-  if (!terminal_ || now - drawn_ < std::chrono::milliseconds(100)) return;
+  if (now - drawn_ < std::chrono::milliseconds(100)) return;
   drawn_ = now;
   draw(done_bytes, total_bytes);
 }

@@ -19,7 +19,6 @@ class LoadProgress {
   void draw(uint64_t done_bytes, uint64_t total_bytes) const;
 
   std::string name_;
-  bool terminal_;
   bool colour_;
   uint64_t total_bytes_ = 0;
   std::chrono::steady_clock::time_point begun_, drawn_;

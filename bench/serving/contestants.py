@@ -16,7 +16,7 @@ import servers
 import wire
 import workloads
 
-CONTEXT = 512    # a slot of llama-server holds a multiple of so many tokens, at least three
+SLOT_STEP = 512  # slots of llama-server hold a multiple of so many tokens
 REST = 2         # seconds without requests that every load finds a server after, as most of a day's first ones do
 COUNTERS = ("kvasir_computed_tokens_total", "vllm:prefix_cache_hits_total", "vllm:num_preemptions_total",
             "kvasir_steps_total", "kvasir_step_seconds_total")
@@ -81,7 +81,7 @@ class OverHttp:
 def slot_tokens(all_asks):
     """What a slot must hold: the longest prompt with its answer."""
     longest = max(len(ask.prompt) + ask.tokens for asks in all_asks for ask in asks)
-    return CONTEXT * max(3, longest // CONTEXT + 1)
+    return SLOT_STEP * max(3, longest // SLOT_STEP + 1)
 
 
 def warm_up(running, ask):

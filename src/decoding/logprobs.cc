@@ -20,8 +20,11 @@ SampledToken score_token(std::span<const float> row, TokenId token, uint32_t cou
   return out;
 }
 
-uint32_t rank_of(std::span<const float> row, TokenId token) {
-  const Candidate own{row[static_cast<size_t>(token)], token};
+uint32_t rank_of(std::span<const float> row, const SampledToken& scored) {
+  const auto& top = scored.top;
+  const auto in_top = std::ranges::find(top, scored.token, &TokenLogprob::token);
+  if (in_top != top.end()) return static_cast<uint32_t>(in_top - top.begin()) + 1;
+  const Candidate own{row[static_cast<size_t>(scored.token)], scored.token};
   uint32_t before = 0;
   for (size_t i = 0; i < row.size(); ++i) before += ranks_before({row[i], static_cast<TokenId>(i)}, own);
   return before + 1;

@@ -28,7 +28,8 @@ struct SampledToken {
 SampledToken score_token(std::span<const float> row, TokenId token, uint32_t count,
                          const KernelTable& kernels, SamplerScratch& scratch);
 
-// The place of `token` in the order of `top`, from 1 on.
-uint32_t rank_of(std::span<const float> row, TokenId token);
+// The place of a token scored from this row in the order of `top`, from 1 on. Looks through the row only for
+// one that is not among them.
+uint32_t rank_of(std::span<const float> row, const SampledToken& scored);
 
 }  // namespace kvasir

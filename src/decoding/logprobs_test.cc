@@ -19,9 +19,17 @@ TEST(Logprobs, RankIsThePlaceAmongTheBest) {
   SamplerScratch scratch;
   const SampledToken all = score_token(row, 0, kVocab, kernel_table(best_isa()), scratch);
   ASSERT_EQ(all.top.size(), kVocab);
-  for (uint32_t i = 0; i < kVocab; ++i) EXPECT_EQ(rank_of(row, all.top[i].token), i + 1);
+  for (uint32_t i = 0; i < kVocab; ++i) {
+    SampledToken scored;  // with no best ones beside it
+    scored.token = all.top[i].token;
+    EXPECT_EQ(rank_of(row, scored), i + 1);
+    scored.top = all.top;
+    EXPECT_EQ(rank_of(row, scored), i + 1);
+  }
   row[5] = -HUGE_VALF;
-  EXPECT_EQ(rank_of(row, 5), kVocab);
+  SampledToken last;
+  last.token = 5;
+  EXPECT_EQ(rank_of(row, last), kVocab);
 }
 
 }  // namespace

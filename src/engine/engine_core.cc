@@ -222,7 +222,7 @@ bool EngineCore::score_prompt(Choice& choice, const SchedulerOutput::Item& item)
     const TokenId token = choice.tokens[first + r + 1];
     SampledToken scored = score_token(row, token, static_cast<uint32_t>(request.request.prompt_logprobs),
                                       kernels_, sampler_.scratch());
-    scored.rank = rank_of(row, token);
+    scored.rank = rank_of(row, scored);
     request.prompt_logprobs.push_back(std::move(scored));
     choice.score_from = first + r + 1;
   }

@@ -40,7 +40,8 @@ struct RequestField {
                            GenerationRequest& request);
 
   std::string_view name;
-  std::string_view aliases;  // other spellings, separated by spaces; of several present the first counts
+  std::string_view
+      aliases;  // other spellings, separated by spaces; all are checked, the first present counts
   uint8_t endpoints = kBothEndpoints;
   FieldType type = FieldType::kAny;
   double min = -std::numeric_limits<double>::infinity();
