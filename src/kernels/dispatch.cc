@@ -105,7 +105,6 @@ struct IsaRow {
   std::string_view name;
   bool (*supported)(const CpuFeatures& f);
   KernelTable table;
-  bool by_name_only = false;  // never the best
 };
 
 constexpr std::array<IsaRow, 6> kIsas = {{
@@ -115,8 +114,7 @@ constexpr std::array<IsaRow, 6> kIsas = {{
     {Isa::kAvxVnni, "avx-vnni", [](const CpuFeatures& f) { return f.avx2 && f.avx_vnni; }, kAvxVnniTable},
     {Isa::kAvx512Vnni, "avx512-vnni", has_avx512_vnni, kAvx512Table},
     {Isa::kAmxInt8, "amx-int8",
-     [](const CpuFeatures& f) { return has_avx512_vnni(f) && f.amx_int8 && allow_amx_tiles(); }, kAmxTable,
-     true},
+     [](const CpuFeatures& f) { return has_avx512_vnni(f) && f.amx_int8 && allow_amx_tiles(); }, kAmxTable},
 }};
 
 const IsaRow& row_of(Isa isa) {
@@ -169,7 +167,7 @@ bool isa_supported(Isa isa) {
 Isa best_isa() {
   Isa best = Isa::kScalar;
   for (const IsaRow& row : kIsas) {
-    if (!row.by_name_only && row.supported(cpu_features())) best = row.isa;
+    if (row.supported(cpu_features())) best = row.isa;
   }
   return best;
 }

@@ -79,7 +79,7 @@ TEST_P(LinearFormat, ScalarIsNearTheDoublePrecisionProduct) {
 
 // Every instruction set, number of rows and odd shape gives the bits of one row through the scalar reference.
 TEST_P(LinearFormat, EveryIsaAndRowCountGivesTheSameBits) {
-  const uint32_t most = 33;
+  const uint32_t most = 97;
   for (const auto& [n, k] : std::vector<std::pair<uint32_t, uint32_t>>{
            {48, 256}, {40, 512}, {17, 768}, {80, 896}, {33, 544}, {32, 32}}) {
     if (k % block() != 0) continue;
@@ -94,7 +94,7 @@ TEST_P(LinearFormat, EveryIsaAndRowCountGivesTheSameBits) {
       expected.insert(expected.end(), y.begin(), y.end());
     }
     for (const LinearKernel& kernel : runnable_kernels())
-      for (uint32_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 33}) {
+      for (uint32_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 24, 33, 47, 64, 70, 97}) {
         const std::vector<float> head(expected.begin(), expected.begin() + size_t{rows} * n);
         const std::string what = kernel.name + " rows " + std::to_string(rows) + " n " + std::to_string(n) +
                                  " k " + std::to_string(k);
@@ -105,7 +105,7 @@ TEST_P(LinearFormat, EveryIsaAndRowCountGivesTheSameBits) {
 
 TEST_P(LinearFormat, PanelRangesDoNotMatter) {
   const TestMatrix t = make_matrix(type(), 115, 512);
-  for (uint32_t rows : {1u, 5u, 20u}) {
+  for (uint32_t rows : {1u, 5u, 20u, 66u}) {
     const TestRows x = make_rows(rows, 512);
     for (const LinearKernel& kernel : runnable_kernels()) {
       const std::vector<float> whole = run(kernel, {t.m, x, rows});
@@ -119,7 +119,7 @@ TEST_P(LinearFormat, PanelRangesDoNotMatter) {
 TEST_P(LinearFormat, BiasAndResidualAreOneAdditionEach) {
   const uint32_t n = 41;
   const TestMatrix t = make_matrix(type(), n, 256);
-  for (uint32_t rows : {1u, 4u, 19u}) {
+  for (uint32_t rows : {1u, 4u, 19u, 67u}) {
     const TestRows x = make_rows(rows, 256);
     const std::vector<float> plain = run(Isa::kScalar, {t.m, x, rows});
     std::vector<float> bias(n);
@@ -190,18 +190,18 @@ TEST(Linear, NoIntegerSaturates) {
         if (info.type == DType::kMXFP4) t.gguf[at] = std::byte{127};
       }
       pack_panels(info.type, t.gguf.data(), 32, 256, 0, 2, t.packed.data());
-      TestRows x = make_rows(10, 256);
+      TestRows x = make_rows(70, 256);
       for (size_t i = 0; i < x.x.size(); ++i)
         x.x[i] = i / 256 % 3 == 0 ? 127.0f : i / 256 % 3 == 1 ? -127.0f : i % 2 == 0 ? 127.0f : -127.0f;
-      kernel_table(Isa::kScalar).quantize_rows(x.x.data(), 256, 10, 256, x.q, 0);
+      kernel_table(Isa::kScalar).quantize_rows(x.x.data(), 256, 70, 256, x.q, 0);
       std::vector<float> w(256);
       dequantize(info.type, t.gguf.data(), 256, w.data());
       double sum = 0;
       for (float v : w) sum += 127.0 * v;
-      const std::vector<float> expected = run(Isa::kScalar, {t.m, x, 10});
+      const std::vector<float> expected = run(Isa::kScalar, {t.m, x, 70});
       EXPECT_NEAR(expected[0], sum, 1e-6 * std::fabs(sum)) << info.name;
       for (const LinearKernel& kernel : runnable_kernels())
-        for (uint32_t rows : {1u, 10u}) {
+        for (uint32_t rows : {1u, 10u, 70u}) {
           const std::vector<float> head(expected.begin(), expected.begin() + rows * 32);
           expect_same_bits(head, run(kernel, {t.m, x, rows}), std::string(info.name) + " " + kernel.name);
         }

@@ -45,12 +45,10 @@ constexpr PeakTable kAvx512Peak = {.isa = Isa::kAvx512Vnni,
                                    .f32_macs_per_round = avx512::kF32MacsPerRound,
                                    .f32_rounds = avx512::f32_rounds,
                                    .read = avx512::read};
-// AMX's own rate is not measured: its table says what the vectors beside the tiles do.
 constexpr std::array kPeaks = {
     kScalarPeak, kAvx2Peak,
     with_int8(kAvx2Peak, Isa::kAvxVnni, "vpdpbusd ymm", avxvnni::kInt8MacsPerRound, avxvnni::int8_rounds),
-    kAvx512Peak,
-    with_int8(kAvx512Peak, Isa::kAmxInt8, "vpdpbusd zmm", avx512::kInt8MacsPerRound, avx512::int8_rounds)};
+    kAvx512Peak, with_int8(kAvx512Peak, Isa::kAmxInt8, "tdpbssd", amx::kInt8MacsPerRound, amx::int8_rounds)};
 #elif defined(__aarch64__)
 constexpr std::array kPeaks = {kScalarPeak, PeakTable{.isa = Isa::kNeonDotprod,
                                                       .int8_name = "sdot",

@@ -22,7 +22,7 @@ std::string_view isa_name(Isa isa);            // "scalar", "neon-dotprod", "avx
 std::string isa_names();                       // all of them, separated by commas
 Result<Isa> parse_isa(std::string_view name);  // error lists the names
 bool isa_supported(Isa isa);                   // by this processor and operating system
-Isa best_isa();  // of those that are chosen unasked: not kAmxInt8, which has never run
+Isa best_isa();                                // the last of all_isas() that is supported
 
 // What the linear kernel does with its results.
 enum class LinearOutput : uint8_t {

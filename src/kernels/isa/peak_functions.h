@@ -34,6 +34,11 @@ inline constexpr uint32_t kInt8MacsPerRound = 12 * 32;
 void int8_rounds(uint64_t rounds);
 }  // namespace kvasir::avxvnni
 
+namespace kvasir::amx {  // the rest is AVX-512's
+inline constexpr uint32_t kInt8MacsPerRound = 4 * 16 * 16 * 64;
+void int8_rounds(uint64_t rounds);
+}  // namespace kvasir::amx
+
 namespace kvasir::neon {
 inline constexpr uint32_t kInt8MacsPerRound = 16 * 16;
 inline constexpr uint32_t kF32MacsPerRound = 16 * 4;

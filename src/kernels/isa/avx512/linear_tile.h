@@ -48,13 +48,14 @@ struct TileClass {
 template <class F>
 using TileClassOf = TileClass<F::kGroups, F::kZero != 0, F::kHasMin>;
 
-template <class F>
+// `of(codes)` is what is kept of each quad.
+template <class F, class Of>
 [[gnu::always_inline]] inline void unpack_block(const Chunk<F>& chunk, const ChunkScales& chunk_scales,
-                                                uint32_t b, UnpackedBlock& out) {
+                                                uint32_t b, UnpackedBlock& out, const Of& of) {
   __m512i w[kQuads];
   unpack_codes<F>(chunk.codes(b), w);
   unroll<8>([&](auto i) __attribute__((always_inline)) {
-    _mm512_store_si512(out.codes + decltype(i)::value * kQuadBytes, w[decltype(i)::value]);
+    _mm512_store_si512(out.codes + decltype(i)::value * kQuadBytes, of(w[decltype(i)::value]));
   });
   const BlockScales<F> s = load_scales<F>(chunk.scales(b), chunk_scales);
   unroll<F::kGroups>([&](auto g) __attribute__((always_inline)) {
@@ -68,7 +69,10 @@ template <class F>
 template <class F>
 [[gnu::noinline]] void unpack_chunk(const Chunk<F>& chunk, uint32_t step, UnpackedBlock* out) {
   const ChunkScales chunk_scales = load_chunk_scales<F>(chunk.header);
-  for (uint32_t b = 0; b < chunk.blocks; ++b) unpack_block<F>(chunk, chunk_scales, b, out[b * step]);
+  for (uint32_t b = 0; b < chunk.blocks; ++b)
+    unpack_block<F>(
+        chunk, chunk_scales, b, out[b * step],
+        [](__m512i codes) __attribute__((always_inline)) { return codes; });
 }
 
 // Blocks [first, first + count) of rows [row, row + rows).
