@@ -23,17 +23,17 @@ class HardwareTiles {
   explicit HardwareTiles(uint32_t width) : scope_(linear_config(width)) {}
 
   template <int Set>
-  [[gnu::always_inline]] void multiply(const int8_t* a, const uint8_t* b, int32_t* c) const {
+  [[gnu::always_inline]] void multiply(const int8_t* a, size_t stride, const uint8_t* b, int32_t* c) const {
     memory_is_written();
     if constexpr (Set == 0) {
       _tile_zero(0);
-      _tile_loadd(1, a, kRowStride);
+      _tile_loadd(1, a, stride);
       _tile_loadd(2, b, quant::kQuadBytes);
       _tile_dpbssd(0, 1, 2);
       _tile_stored(0, c, 64);
     } else {
       _tile_zero(3);
-      _tile_loadd(4, a, kRowStride);
+      _tile_loadd(4, a, stride);
       _tile_loadd(5, b, quant::kQuadBytes);
       _tile_dpbssd(3, 4, 5);
       _tile_stored(3, c, 64);

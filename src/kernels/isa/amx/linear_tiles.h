@@ -11,8 +11,8 @@
 // multiplies:
 //
 //   Tiles(width)       makes ready for products over `width` inputs, 32 or 16
-//   multiply<Set>(a, b, c)
-//                      c[16][16] = 16 rows of `width` signed bytes, kRowStride bytes apart, times width / 4
+//   multiply<Set>(a, stride, b, c)
+//                      c[16][16] = 16 rows of `width` signed bytes, `stride` bytes apart, times width / 4
 //                      quads of signed bytes; products of sets 0 and 1 may overlap
 namespace kvasir::amx {
 namespace {
@@ -26,12 +26,14 @@ using quant::kBlocksPerChunk;
 inline constexpr uint32_t kTileRows = 16;
 inline constexpr uint32_t kGroupPanels = 8;
 inline constexpr uint32_t kMaxSweepRows = 512;
-inline constexpr size_t kRowStride = size_t{kBlocksPerChunk} * kGroup;
 inline constexpr size_t kDots = size_t{kTileRows} * kPanelCols;
 
-// One chunk of the activations of a tile's rows; rows that do not exist hold anything.
+// One chunk of the activations of a tile's rows; rows that do not exist hold anything. `codes` lead to q or,
+// where they can be read in place, to the rows themselves.
 struct alignas(64) TileRows {
-  int8_t q[kTileRows][kRowStride];
+  const int8_t* codes;
+  size_t stride;  // bytes from row to row
+  alignas(64) int8_t q[kTileRows][size_t{kBlocksPerChunk} * kGroup];
   float d[kTileRows][kBlocksPerChunk];
   float ds[kTileRows][kBlocksPerChunk];
   float nsum[kTileRows][2 * kBlocksPerChunk];
@@ -67,17 +69,21 @@ template <class F>
   }
 }
 
-// Blocks [first, first + count) of rows [row, row + rows).
+// Blocks [first, first + count) of rows [row, row + rows). Sixteen rows stay where they are, unless they are
+// so far apart that they fight for one set of the L1 cache.
 template <class T>
-[[gnu::noinline]] void copy_rows(const QuantRows& x, uint32_t row, uint32_t rows, uint32_t first,
+[[gnu::noinline]] void take_rows(const QuantRows& x, uint32_t row, uint32_t rows, uint32_t first,
                                  uint32_t count, TileRows& out) {
   const size_t k_blocks = x.k / kGroup;
+  const bool in_place = rows == kTileRows && x.k % 4096 != 0;
+  out.codes = in_place ? x.q + (row * k_blocks + first) * kGroup : out.q[0];
+  out.stride = in_place ? x.k : sizeof out.q[0];
   const auto one = static_cast<__mmask8>((1u << count) - 1);
   const auto two = static_cast<__mmask16>((1u << 2 * count) - 1);
   for (uint32_t r = 0; r < rows; ++r) {
     const size_t group = (row + r) * k_blocks + first;
     const int8_t* q = x.q + group * kGroup;
-    for (uint32_t b = 0; b < count; ++b)
+    for (uint32_t b = 0; b < count && !in_place; ++b)
       _mm256_store_si256(reinterpret_cast<__m256i*>(out.q[r] + b * kGroup),
                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q + b * kGroup)));
     _mm256_store_ps(out.d[r], _mm256_maskz_loadu_ps(one, x.d + group));
@@ -126,10 +132,11 @@ requires(T::kGroups == 2)
 template <class T, class Tiles>
 [[gnu::always_inline]] inline void multiply_block(const Tiles& tiles, const UnpackedBlock* w, uint32_t b,
                                                   TileScratch& s) {
-  const int8_t* q = s.rows.q[0] + b * kGroup;
-  tiles.template multiply<0>(q, w[b].codes, s.dots[b][0]);
+  const int8_t* q = s.rows.codes + b * kGroup;
+  const size_t stride = s.rows.stride;
+  tiles.template multiply<0>(q, stride, w[b].codes, s.dots[b][0]);
   if constexpr (T::kGroups == 2)
-    tiles.template multiply<1>(q + kGroup / 2, w[b].codes + quant::kBlockCodes / 2, s.dots[b][1]);
+    tiles.template multiply<1>(q + kGroup / 2, stride, w[b].codes + quant::kBlockCodes / 2, s.dots[b][1]);
 }
 
 // How many blocks are multiplied before the first becomes sums: a tile store and the loads behind it do not
@@ -196,13 +203,14 @@ void sweep(const Tiles& tiles, const LinearArgs& a, uint32_t p, uint32_t panels,
       const uint32_t begin = t * kTileRows;
       const uint32_t count = rows - begin < kTileRows ? rows - begin : kTileRows;
       prefetch_part<F>(next, panel_bytes, panels, t, row_tiles);
-      copy_rows<T>(*a.x, row_begin + begin, count, first, chunk.blocks, s.rows);
+      take_rows<T>(*a.x, row_begin + begin, count, first, chunk.blocks, s.rows);
       for (uint32_t i = 0; i < panels; ++i)
         tile_of<T>(count, tiles, s.blocks[i], s, chunk.blocks, first == 0, sums(i, begin));
+      for (uint32_t r = begin; r < begin + count && last; ++r)
+        for (uint32_t i = 0; i < panels; ++i)
+          avx512::finish(a, p + i, row_begin + r, _mm512_load_ps(sums(i, r)));
     }
   }
-  for (uint32_t r = 0; r < rows; ++r)
-    for (uint32_t i = 0; i < panels; ++i) avx512::finish(a, p + i, row_begin + r, _mm512_load_ps(sums(i, r)));
 }
 
 template <class F, class Tiles>

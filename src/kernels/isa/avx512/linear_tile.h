@@ -227,6 +227,17 @@ template <class F>
       _mm_prefetch(reinterpret_cast<const char*>(next + p * panel_bytes + line * 64), _MM_HINT_T1);
 }
 
+// The sums of row `r` of a sweep of `rows` from `row_begin` on.
+inline void finish_row(const LinearArgs& a, const SweepScratch& scratch, uint32_t p, uint32_t panels,
+                       uint32_t rows, uint32_t row_begin, uint32_t r) {
+  for (uint32_t i = 0; i < panels; ++i) {
+    const bool alone = i + 1 == panels && panels % 2 == 1;
+    const size_t in_pair = alone ? r : 2 * size_t{r} + i % 2;
+    finish(a, p + i, row_begin + r,
+           _mm512_load_ps(scratch.acc + (size_t{i / 2} * rows * 2 + in_pair) * kPanelCols));
+  }
+}
+
 // Rows [row_begin, row_end) of panels [p, p + panels), at most kGroupPanels and kMaxSweepRows of them.
 template <class F>
 void sweep(const LinearArgs& a, uint32_t p, uint32_t panels, uint32_t row_begin, uint32_t row_end) {
@@ -260,15 +271,9 @@ void sweep(const LinearArgs& a, uint32_t p, uint32_t panels, uint32_t row_begin,
         else
           tile_of<T, 1>(end - begin, w, scratch.rows, chunk.blocks, first == 0, acc + begin * kPanelCols);
       }
+      for (uint32_t r = begin; r < end && last; ++r) finish_row(a, scratch, p, panels, rows, row_begin, r);
     }
   }
-  for (uint32_t r = 0; r < rows; ++r)
-    for (uint32_t i = 0; i < panels; ++i) {
-      const bool alone = i + 1 == panels && panels % 2 == 1;
-      const size_t in_pair = alone ? r : 2 * size_t{r} + i % 2;
-      finish(a, p + i, row_begin + r,
-             _mm512_load_ps(scratch.acc + (size_t{i / 2} * rows * 2 + in_pair) * kPanelCols));
-    }
 }
 
 }  // namespace
