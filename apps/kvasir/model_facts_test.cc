@@ -101,6 +101,13 @@ TEST(KeyFile, SaysWhatIsWrongWithIt) {
   EXPECT_EQ(read_key_file(blank.path(), &access).message(),
             "--api-key-file: '" + blank.path() + "' holds no key");
   EXPECT_TRUE(access.api_keys.empty());
+  const TestFile control("good\nse\x01cret\n");
+  EXPECT_EQ(
+      read_key_file(control.path(), &access)
+          .message()
+          .rfind("--api-key-file: '" + control.path() + "', line 2: of the key there, no client can send it",
+                 0),
+      0u);
   for (const char* bad :
        {"weight=0", "weight=-1", "weight=1e9", "weight=", "weight=nan", "weight=2x", "wait=2", "two words",
         "best-priority=1.5", "best-priority=9999999999", "best-priority="}) {

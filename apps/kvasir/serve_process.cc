@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -70,6 +71,14 @@ bool read_term(const std::string& word, KeyTerms* terms) {
 
 }  // namespace
 
+std::string_view fault_of_key(std::string_view key) {
+  if (key.empty()) return "it is empty";
+  const auto control = [](unsigned char c) { return c < ' ' || c == 0x7F; };
+  if (key.front() == ' ' || key.back() == ' ' || std::ranges::any_of(key, control))
+    return "no client can send it: an HTTP header takes no control character, and no blank at either end";
+  return {};
+}
+
 Status read_key_file(const std::string& path, AccessPolicy* access) {
   if (path.empty()) return {};
   const Result<std::string> text = read_text_file(path);
@@ -84,6 +93,9 @@ Status read_key_file(const std::string& path, AccessPolicy* access) {
     std::istringstream words(line);
     std::string key;
     if (!(words >> key) || key.front() == '#') continue;
+    if (const std::string_view fault = fault_of_key(key); !fault.empty())
+      return invalid_argument(
+          fmt::format("--api-key-file: '{}', line {}: of the key there, {}", path, number, fault));
     const auto [first, is_new] = lines_of.emplace(key, number);
     if (!is_new)
       return invalid_argument(fmt::format("--api-key-file: '{}', line {}: the key stands in line {} already",

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -28,6 +29,9 @@ class ServeProcess {
 
   sigset_t signals_;
 };
+
+// Why a text can be no API key, or "".
+std::string_view fault_of_key(std::string_view key);
 
 // Adds the keys of a key file to *access, and their terms; no file for "". A line is a key and, behind
 // blanks, what it is entitled to where that is not the default: weight=2 (a share of the engine twice that of

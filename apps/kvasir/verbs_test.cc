@@ -110,6 +110,13 @@ TEST(Flags, MayNotBeEmpty) {
     EXPECT_EQ(refusal({"serve", "m.gguf", flag, ""}), std::string(flag) + ": it is empty");
 }
 
+TEST(Flags, AKeyIsOneThatAClientCanSend) {
+  for (const char* key : {" ", " a", "a ", "a\nb", "a\tb", "a\x7f"}) {
+    const std::string error = refusal({"serve", "m.gguf", "--api-key", key});
+    EXPECT_EQ(error.rfind("--api-key: no client can send it", 0), 0u) << error;
+  }
+}
+
 TEST(Flags, NameTheirRange) {
   EXPECT_THAT(refusal({"serve", "m.gguf", "--port", "99999"}),
               HasSubstr("'99999' is not an integer from 0 to 65535"));

@@ -15,8 +15,12 @@ if [[ "$(cat "$folder/version" 2>/dev/null)" != "$version" ]]; then
   tar -xf "$folder/llama_cpp_python-$version.tar.gz" -C "$folder" --strip-components=3 \
     "llama_cpp_python-$version/vendor/llama.cpp"
   rm "$folder/llama_cpp_python-$version.tar.gz"
+  # GCC 12 does not know that tiles are configured from memory and drops the configuration as a dead store: with AMX
+  # llama.cpp would end by an illegal instruction.
+  flags=""
+  if grep -qw amx_int8 /proc/cpuinfo; then flags="-fno-tree-dse -fno-dse"; fi
   # The web page of llama-server would be fetched from outside, and HTTPS is not measured.
-  cmake -S "$folder" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+  cmake -S "$folder" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS="$flags" \
     -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF \
     -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF >"$folder/configure.log" 2>&1 ||
     { cat "$folder/configure.log"; exit 1; }
