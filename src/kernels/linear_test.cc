@@ -169,6 +169,18 @@ TEST(Linear, ManyRowsAreCutWithoutTrace) {
     expect_same_bits(expected, run(kernel, {t.m, x, rows}), kernel.name);
 }
 
+// Rows a multiple of 4096 bytes apart share a set of the L1 cache: some kernels copy them first.
+TEST(Linear, RowsThatShareACacheSet) {
+  const uint32_t rows = 83;
+  for (DType type : {DType::kQ4_1, DType::kQ6_K}) {
+    const TestMatrix t = make_matrix(type, 40, 4096);
+    const TestRows x = make_rows(rows, 4096);
+    const std::vector<float> expected = run(Isa::kScalar, {t.m, x, rows});
+    for (const LinearKernel& kernel : runnable_kernels())
+      expect_same_bits(expected, run(kernel, {t.m, x, rows}), kernel.name);
+  }
+}
+
 TEST(Linear, ZeroRowsWriteNothing) {
   const TestMatrix t = make_matrix(DType::kQ8_0, 32, 64);
   const TestRows x = make_rows(1, 64);
