@@ -107,6 +107,7 @@ int speculate(const SpeculateFlags& f) {
   auto bench = SpeculationBench::open(f.engine.model, bench_options,
                                       *std::max_element(f.batches.begin(), f.batches.end()));
   if (!bench.ok()) return fail_to_open(bench.status(), false);
+  if (const Status ready = (*bench)->prepare(variants(f)); !ready.ok()) return fail_to_open(ready, false);
   return measure(f, **bench,
                  {.model = f.engine.model,
                   .threads = options->threads,

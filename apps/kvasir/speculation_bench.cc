@@ -136,6 +136,13 @@ Status SpeculationBench::run_round(Engine& engine, const std::vector<Request>& r
   return {};
 }
 
+Status SpeculationBench::prepare(const std::vector<SpeculationVariant>& variants) {
+  for (const SpeculationVariant& variant : variants) {
+    if (const auto engine = engine_for(variant); !engine.ok()) return engine.status();
+  }
+  return {};
+}
+
 Result<std::vector<SpeculationRow>> SpeculationBench::measure(
     const std::string& workload, const std::vector<SpeculationPrompt>& prompts, uint32_t batch,
     const std::vector<SpeculationVariant>& variants) {

@@ -62,6 +62,9 @@ class SpeculationBench {
                                                         uint32_t largest_batch);
   ~SpeculationBench();
 
+  // Opens what the variants need; else measure() does when it comes to them. Errors are those of Llm::open.
+  Status prepare(const std::vector<SpeculationVariant>& variants);
+
   // Rows in the order of the variants; the first must be "off".
   Result<std::vector<SpeculationRow>> measure(const std::string& workload,
                                               const std::vector<SpeculationPrompt>& prompts, uint32_t batch,

@@ -122,6 +122,26 @@ def test_bench_refuses_a_profile_that_is_none(tmp_path):
     assert "'version' is 99" in done.stderr and "kvasir bench machine" in done.stderr
 
 
+@pytest.mark.parametrize("drafter, code, words", [
+    ("layers=99", 2, "layers=99: the model has 30 layers"),
+    ("medusa=/nonexistent", 3, "cannot open '/nonexistent'"),
+])
+def test_bench_speculate_refuses_a_drafter_before_it_measures(drafter, code, words):
+    done = kvasir("bench", "speculate", MODELS["smollm2"], "--speculate", drafter)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert words in done.stderr
+
+
+def test_bench_speculate_compares_with_off():
+    done = kvasir("bench", "speculate", MODELS["smollm2"], "-w", "quote", "-b", 1, "-n", 16, "-r", 1, "-k", "0,2",
+                  "--speculate", "ngram", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["drafter"], row["k"]) for row in rows] == [("off", None), ("ngram", 0), ("ngram", 2), ("ngram", None)]
+    for row in rows:
+        assert row["tokens_per_second"] > 0 and row["differing"] == 0
+
+
 @pytest.mark.parametrize("make", [
     lambda path: path.write_bytes(b""),
     lambda path: path.write_bytes(b"GGUF" + b"\xff" * 60),
