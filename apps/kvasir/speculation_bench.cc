@@ -147,6 +147,7 @@ Result<std::vector<SpeculationRow>> SpeculationBench::measure(
     const std::string& workload, const std::vector<SpeculationPrompt>& prompts, uint32_t batch,
     const std::vector<SpeculationVariant>& variants) {
   std::vector<SpeculationRow> rows;
+  rows.reserve(variants.size());
   for (const SpeculationVariant& v : variants)
     rows.push_back({.workload = workload, .batch = batch, .variant = v});
   for (uint32_t round = 0; round < options_.rounds; ++round) {
