@@ -63,6 +63,7 @@ void add_network_flags(CLI::App& verb, ServeFlags& flags) {
                   "Key that clients must send; may be given several times")
       ->type_name("KEY")
       ->expected(1)
+      ->check(not_empty())
       ->check(CLI::Validator([](std::string& key) { return std::string(fault_of_key(key)); }, ""))
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(kNetwork);

@@ -72,9 +72,8 @@ bool read_term(const std::string& word, KeyTerms* terms) {
 }  // namespace
 
 std::string_view fault_of_key(std::string_view key) {
-  if (key.empty()) return "it is empty";
   const auto control = [](unsigned char c) { return c < ' ' || c == 0x7F; };
-  if (key.front() == ' ' || key.back() == ' ' || std::ranges::any_of(key, control))
+  if (key.starts_with(' ') || key.ends_with(' ') || std::ranges::any_of(key, control))
     return "no client can send it: an HTTP header takes no control character, and no blank at either end";
   return {};
 }

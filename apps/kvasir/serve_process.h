@@ -30,7 +30,7 @@ class ServeProcess {
   sigset_t signals_;
 };
 
-// Why a text can be no API key, or "".
+// Why a text that is not empty can be no API key, or "".
 std::string_view fault_of_key(std::string_view key);
 
 // Adds the keys of a key file to *access, and their terms; no file for "". A line is a key and, behind

@@ -20,9 +20,9 @@ if [[ "$(cat "$folder/version" 2>/dev/null)" != "$version" ]]; then
   flags=""
   if grep -qw amx_int8 /proc/cpuinfo; then flags="-fno-tree-dse -fno-dse"; fi
   # The web page of llama-server would be fetched from outside, and HTTPS is not measured.
-  cmake -S "$folder" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS="$flags" \
-    -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF \
-    -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF >"$folder/configure.log" 2>&1 ||
+  cmake -S "$folder" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+    -DCMAKE_CXX_FLAGS="$flags" -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+    -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF >"$folder/configure.log" 2>&1 ||
     { cat "$folder/configure.log"; exit 1; }
   nice -n 19 cmake --build "$folder/build" -j 2 --target "${targets[@]}"
   echo "$version" >"$folder/version"

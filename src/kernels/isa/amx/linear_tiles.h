@@ -47,27 +47,10 @@ struct TileScratch {
 };
 static_assert(sizeof(TileScratch) <= kLinearScratchBytes);
 
-// What remains of a format behind its unpacking.
-template <int Groups, bool HasMin>
-struct TileClass {
-  static constexpr int kGroups = Groups;
-  static constexpr bool kHasMin = HasMin;
-};
+// What remains of a format behind its unpacking, which takes the zero point off the codes: they are within a
+// signed byte for every format.
 template <class F>
-using TileClassOf = TileClass<F::kGroups, F::kHasMin>;
-
-// Codes less their zero point: within a signed byte for every format.
-template <class F>
-[[gnu::noinline]] void unpack_chunk(const Chunk<F>& chunk, UnpackedBlock* out) {
-  const avx512::ChunkScales scales = avx512::load_chunk_scales<F>(chunk.header);
-  for (uint32_t b = 0; b < chunk.blocks; ++b) {
-    avx512::unpack_block<F>(
-        chunk, scales, b, out[b], [](__m512i codes) __attribute__((always_inline)) {
-          if constexpr (F::kZero == 0) return codes;
-          return _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(F::kZero)));
-        });
-  }
-}
+using TileClassOf = avx512::TileClass<F::kGroups, false, F::kHasMin>;
 
 // Blocks [first, first + count) of rows [row, row + rows). Sixteen rows stay where they are, unless they are
 // so far apart that they fight for one set of the L1 cache.
@@ -194,8 +177,8 @@ void sweep(const Tiles& tiles, const LinearArgs& a, uint32_t p, uint32_t panels,
   for (uint32_t first = 0; first < k_blocks; first += kBlocksPerChunk) {
     const Chunk<F> chunk = quant::chunk_at<F>(first_panel, k_blocks, first);
     for (uint32_t i = 0; i < panels; ++i)
-      unpack_chunk<F>({chunk.header + i * panel_bytes, chunk.pairs + i * panel_bytes, chunk.blocks},
-                      s.blocks[i]);
+      avx512::unpack_chunk<F, F::kZero>(
+          {chunk.header + i * panel_bytes, chunk.pairs + i * panel_bytes, chunk.blocks}, 1, s.blocks[i]);
     const bool last = first + kBlocksPerChunk >= k_blocks;
     const uint8_t* next = last ? first_panel + panels * panel_bytes : chunk.pairs + F::kChunkBytes;
     for (uint32_t t = 0; t < row_tiles; ++t) {
@@ -205,7 +188,8 @@ void sweep(const Tiles& tiles, const LinearArgs& a, uint32_t p, uint32_t panels,
       take_rows<T>(*a.x, row_begin + begin, count, first, chunk.blocks, s.rows);
       for (uint32_t i = 0; i < panels; ++i)
         tile_of<T>(count, tiles, s.blocks[i], s, chunk.blocks, first == 0, sums(i, begin));
-      for (uint32_t r = begin; r < begin + count && last; ++r)
+      if (!last) continue;
+      for (uint32_t r = begin; r < begin + count; ++r)
         for (uint32_t i = 0; i < panels; ++i)
           avx512::finish(a, p + i, row_begin + r, _mm512_load_ps(sums(i, r)));
     }

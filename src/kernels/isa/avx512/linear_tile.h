@@ -48,14 +48,16 @@ struct TileClass {
 template <class F>
 using TileClassOf = TileClass<F::kGroups, F::kZero != 0, F::kHasMin>;
 
-// `of(codes)` is what is kept of each quad.
-template <class F, class Of>
+// Codes less `Zero`, modulo 256.
+template <class F, int Zero>
 [[gnu::always_inline]] inline void unpack_block(const Chunk<F>& chunk, const ChunkScales& chunk_scales,
-                                                uint32_t b, UnpackedBlock& out, const Of& of) {
+                                                uint32_t b, UnpackedBlock& out) {
   __m512i w[kQuads];
   unpack_codes<F>(chunk.codes(b), w);
   unroll<8>([&](auto i) __attribute__((always_inline)) {
-    _mm512_store_si512(out.codes + decltype(i)::value * kQuadBytes, of(w[decltype(i)::value]));
+    constexpr int kI = decltype(i)::value;
+    if constexpr (Zero != 0) w[kI] = _mm512_sub_epi8(w[kI], _mm512_set1_epi8(static_cast<char>(Zero)));
+    _mm512_store_si512(out.codes + kI * kQuadBytes, w[kI]);
   });
   const BlockScales<F> s = load_scales<F>(chunk.scales(b), chunk_scales);
   unroll<F::kGroups>([&](auto g) __attribute__((always_inline)) {
@@ -66,13 +68,10 @@ template <class F, class Of>
 }
 
 // A chunk of one panel into every `step`-th place of `out`.
-template <class F>
+template <class F, int Zero = 0>
 [[gnu::noinline]] void unpack_chunk(const Chunk<F>& chunk, uint32_t step, UnpackedBlock* out) {
   const ChunkScales chunk_scales = load_chunk_scales<F>(chunk.header);
-  for (uint32_t b = 0; b < chunk.blocks; ++b)
-    unpack_block<F>(
-        chunk, chunk_scales, b, out[b * step],
-        [](__m512i codes) __attribute__((always_inline)) { return codes; });
+  for (uint32_t b = 0; b < chunk.blocks; ++b) unpack_block<F, Zero>(chunk, chunk_scales, b, out[b * step]);
 }
 
 // Blocks [first, first + count) of rows [row, row + rows).
@@ -271,7 +270,8 @@ void sweep(const LinearArgs& a, uint32_t p, uint32_t panels, uint32_t row_begin,
         else
           tile_of<T, 1>(end - begin, w, scratch.rows, chunk.blocks, first == 0, acc + begin * kPanelCols);
       }
-      for (uint32_t r = begin; r < end && last; ++r) finish_row(a, scratch, p, panels, rows, row_begin, r);
+      if (!last) continue;
+      for (uint32_t r = begin; r < end; ++r) finish_row(a, scratch, p, panels, rows, row_begin, r);
     }
   }
 }
